@@ -1,4 +1,4 @@
-"""Confidence intervals: bootstrap over seeds; random scaling and batch means from one run, and their warnings."""
+"""Confidence intervals: bootstrap over seeds; random scaling and batch means from one run, with their warnings."""
 
 from twoclock.intervals.bootstrap import (
     Estimate,

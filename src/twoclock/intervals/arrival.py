@@ -1,12 +1,12 @@
 """The test for arrival: are the means of the operators at an estimate zero, as far as fresh samples can tell?
 
-An estimate is frozen, and F and G are averaged there over batches of samples that it was not made of. It has arrived if
+An estimate is frozen, and F and G are averaged there over batches of fresh samples. It has arrived if
 
     ‖mean‖² ≤ 12·noise        the mean is within its sampling error
     noise ≤ start/10          and the square of that error is small against the squared mean at the start
 
-A mean that is not seen because nothing can be seen is no arrival: a start where samples are noisy and the operators
-nearly flat passes the first rule and fails the second.
+The second rule excludes estimates at which the noise hides the mean: a start with noisy samples and nearly flat
+operators passes the first rule and fails the second.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from jaxtyping import Bool, Float
 
 from twoclock.validation.arrays import Array
 
-# The estimate itself has errors. In one dimension, made from as many samples as test it, it passes 99 times in 100:
-# its mean is normal with twice the variance of the noise, and the value has the noise taken off.
+# The estimate itself has errors. In one dimension, with as many samples for it as for its test, it passes 99 times in
+# 100: its mean is normal with twice the variance of the noise, and the noise is subtracted from the value.
 WITHIN, SMALL = 12.0, 0.1
 
 
 class SquaredMean(NamedTuple):
-    """The squared norm of a mean, as batches of samples show it."""
+    """The squared norm of a mean, estimated from batches of samples."""
 
-    value: Float[Array, "*lanes"]  # unbiased, so that it may be negative where there is nothing to see
+    value: Float[Array, "*lanes"]  # unbiased, so that it may be negative near zero
     noise: Float[Array, "*lanes"]  # E‖·‖² of the sampling error of the mean; infinite from fewer than three batches
 
 
 class Arrival(NamedTuple):
-    """What fresh samples say of the mean of an operator at an estimate."""
+    """The mean of an operator at an estimate, judged by fresh samples."""
 
     within_noise: Bool[Array, "*lanes"]
     tells_from_start: Bool[Array, "*lanes"]  # whether the noise is small against the mean at the start
@@ -73,7 +73,7 @@ def judge(here: SquaredMean, start: Float[Array, "*lanes"]) -> Arrival:
     Of several operators, all must be within their noise, and the slow one must differ clearly from the start.
 
     Args:
-        here: of the samples after the estimate was frozen.
+        here: the squared mean of the samples after the estimate was frozen.
         start: the squared mean at the start, without the bias of its noise.
     """
     return Arrival(here.value <= WITHIN * here.noise, here.noise <= SMALL * start)

@@ -3,11 +3,11 @@
     Jz + c = 0 on average, estimate ẑ:        G_b = Σ_{i in b} (J_i ẑ + c_i),   y_b = −(ΣJ)⁻¹(G_b − (n_b/n) ΣG)
     Cov(ẑ) ≈ Σ y_b y_bᵀ / (1 − Σ (n_b/n)²),        interval aᵀẑ ± t √(aᵀ Cov a),   t of Student with 1/Σ(n_b/n)² − 1
 
-Blocks must be longer than the chain's memory and need nothing else: an episode is a block, and one long stream is cut
-into at most 32 of one length, also as it comes in (``BlockSums``). So their length grows with n as fast as it can, no
-chain is too slow in the end, and nothing has to be known of it. The variance is then never known exactly, which
-Student's t accounts for: with 16 blocks an interval of 95 % is on average 7 % longer than the oracle's, with 32 it is
-3 %. A length of n^⅓ would stay below the memory of a slow chain for any n that one has.
+The only condition is that blocks are longer than the chain's memory. An episode is a block; one long stream is cut into
+at most 32 blocks of one length, also online (``BlockSums``). So the length of blocks is proportional to n. In the end
+no chain is too slow, and nothing has to be known about it. The variance is then never known exactly, which Student's t
+accounts for: a 95 % interval is on average 7 % longer than the oracle's with 16 blocks, and 3 % longer with 32. Blocks
+of length n^⅓ would stay shorter than the memory of a slow chain for any realistic n.
 
 Reference: Schmeiser, *Batch size effects in the analysis of simulation output*, 1982 (10 to 30 batches are enough);
 Liang & Zeger 1986 (the sandwich, clustered).
@@ -32,7 +32,7 @@ from twoclock.validation.arrays import Array, as_array
 
 BLOCKS = 32
 _FEWEST = 10
-_FAR = 0.25  # of half a length: an average that is so far from the solution of its samples covers .92, not .95
+_FAR = 0.25  # in half-lengths: at this distance from the solution of its samples an average covers .92, not .95
 ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
 
 _BITS = BLOCKS.bit_length() - 1
@@ -43,17 +43,17 @@ UNDETERMINED = "the samples do not determine the solution yet"
 
 
 class BlockStatistics(NamedTuple):
-    """What blocks say of each of some outputs, of one run or of several."""
+    """Block statistics of each output, of one run or of several."""
 
     error: Float[Array, "*runs m"]  # inf where the samples do not determine the solution
-    correlation: Float[Array, "*runs m"]  # of neighbours: where it is large, blocks are shorter than the memory
+    correlation: Float[Array, "*runs m"]  # of neighbouring blocks; if it is large, blocks are shorter than the memory
     shift: Float[Array, "*runs m"]  # the solution of the samples minus the estimate
     freedom: Float[Array, "*runs"]  # of the error: one less than the number of blocks if all have one length
     blocks: Float[Array, "*runs"]  # how many there are
 
 
 class Intervals(NamedTuple):
-    """An interval for each output, and what speaks against it, one after the other: "" where nothing does."""
+    """An interval for each output, and a note on what speaks against it; "" if nothing does."""
 
     estimate: Float[np.ndarray, "*runs m"]
     low: Float[np.ndarray, "*runs m"]
@@ -67,7 +67,7 @@ def score_statistics(
     weights: Float[Array, " b"],
     directions: Float[Array, "m d"],
 ) -> BlockStatistics:
-    """Compute what the blocks say of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 says nothing.
+    """Compute the block statistics of the outputs aᵀz, in NumPy or in JAX; a block of weight 0 is ignored.
 
     ``scores`` are G_b at the estimate, ``inverse`` (ΣJ)⁻¹, ``weights`` n_b/n and ``directions`` a, one row per output.
     """
@@ -86,7 +86,7 @@ def score_statistics(
 def intervals(
     estimate: Float[np.ndarray, "*runs m"], statistics: BlockStatistics, level: float = 0.95, *, ordered: bool = True
 ) -> Intervals:
-    """The intervals that blocks make of the estimates; ``ordered`` if blocks follow each other in one stream."""
+    """The intervals of the estimates from blocks; ``ordered`` if blocks follow each other in one stream."""
     from scipy.special import stdtrit
 
     level = number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
@@ -128,7 +128,7 @@ def sandwich(
     Args:
         jacobian: ΣJ in each block, blocks × d × d.
         offset: Σc in each block, blocks × d.
-        sizes: the samples in each block; all alike if None.
+        sizes: the number of samples in each block; all equal if None.
         estimate: ẑ; the solution of the samples if None.
         directions: the outputs aᵀz, one row each; the entries of z if None.
         level: the coverage.
@@ -183,7 +183,7 @@ class BlockSums:
     """Sums of the rows of a stream over blocks of one length, without knowing how long it will be.
 
     When all 32 slots are in use, blocks become twice as long: neighbours are added up in pairs, one pair whenever a new
-    block begins, and the new block takes the slot that becomes free. So every step costs the same.
+    block begins, and the new block takes the slot that becomes free. So the cost of a step is constant.
 
     With 2ᵇ slots and blocks of 2ʳ rows, row k lies in block i = ⌊k/2ʳ⌋. The slot of block i is i with its b bits
     rotated left r times. So blocks 2j and 2j+1 of length 2ʳ⁻¹ become block j of length 2ʳ in the slot of the first,
@@ -191,12 +191,12 @@ class BlockSums:
     """
 
     current: Sum  # of the block that is being filled
-    slots: Float[jax.Array, "slots n"]  # of every block, this one included
+    slots: Float[jax.Array, "slots n"]  # the sums of all blocks, this one included
     count: Int[jax.Array, ""]  # the rows so far
 
 
 def empty_sums(row: Float[jax.Array, " n"]) -> BlockSums:
-    """No rows yet, of the size of this one."""
+    """Empty sums for rows of this size."""
     nothing = jnp.zeros_like(row)
     return BlockSums(
         tree_math.start(nothing), jnp.zeros((BLOCKS, nothing.size), nothing.dtype), jnp.zeros((), jnp.int32)
@@ -204,7 +204,7 @@ def empty_sums(row: Float[jax.Array, " n"]) -> BlockSums:
 
 
 def add_row(sums: BlockSums, row: Float[jax.Array, " n"], k: Scalar) -> BlockSums:
-    """Add row k. The count so far is an argument since all lanes that run side by side share it."""
+    """Add row k. The count so far is an argument, since all lanes that run side by side share it."""
     k = jnp.asarray(k, jnp.int32)
     r = _doublings(k)
     i = k >> r
@@ -225,7 +225,7 @@ def sums_in_order(sums: BlockSums) -> tuple[Float[jax.Array, "slots n"], Float[j
     r = _doublings(last)
     i = jnp.arange(BLOCKS, dtype=jnp.int32)
     sizes = jnp.clip(sums.count - (i << r), 0, 1 << r)
-    # A pair that no new block has asked for yet has its second half in the slot of block i + _HALF.
+    # A pair that has not been merged yet has its second half in the slot of block i + _HALF.
     later = (r > 0) & (i < _HALF) & (i + _HALF > last >> r)
     own, second = sums.slots[_turn_left(i, r)], sums.slots[_turn_left(i ^ _HALF, r)]
     full = own + jnp.where(later[:, None], second, jnp.zeros_like(second))
@@ -233,7 +233,7 @@ def sums_in_order(sums: BlockSums) -> tuple[Float[jax.Array, "slots n"], Float[j
 
 
 def _doublings(k: Whole) -> Whole:
-    """How often blocks have doubled when row k comes: the binary digits of k/BLOCKS, counted after filling them up."""
+    """How often blocks have doubled before row k: the binary digits of k/BLOCKS, counted after filling them up."""
     k = k >> _BITS
     for shift in (1, 2, 4, 8, 16):
         k = k | k >> shift
@@ -248,7 +248,8 @@ def _turn_left(i: Whole, r: Whole) -> Whole:
 class BlockMean:
     """The mean of a stream of numbers with its block scores, in plain Python; at most 32 blocks, as ``BlockSums``.
 
-    ``saved`` continues an earlier one: how many numbers, the length of a block, and the sums of the blocks.
+    Args:
+        saved: the ``numbers`` of an earlier one, to continue it: the count, the length of a block, the block sums.
 
     >>> mean = BlockMean()
     >>> for value in range(100):
@@ -262,7 +263,7 @@ class BlockMean:
 
     @property
     def numbers(self) -> list[float]:
-        """What to save."""
+        """The numbers to save."""
         return [float(self.count), float(self.size), *self.sums]
 
     def add(self, value: float) -> None:
@@ -279,7 +280,7 @@ class BlockMean:
         return sum(self.sums) / max(self.count, 1)
 
     def statistics(self) -> BlockStatistics:
-        """What the blocks say of the mean, of one output; before two blocks its error is infinite."""
+        """The block statistics of the mean, as of one output; before two blocks its error is infinite."""
         if len(self.sums) < 2:
             nothing = np.zeros(1)
             return BlockStatistics(

@@ -16,11 +16,11 @@ from twoclock.validation import short_repr
 if TYPE_CHECKING:
     import pandas as pd
 
-# Prefix of the columns of a history that are no metrics: what a run tracks for its intervals.
+# Prefix of the columns of a history that are not metrics but data for intervals.
 TRACKED = "interval:"
-# Beyond this a mean over seeds is no number any more; squares of it would overflow.
+# Beyond this size a mean over seeds is reported as infinite; its square would overflow.
 _HUGE = 1e150
-# The most columns for which a bootstrap is one matrix product; beyond, its counts come 64 MiB at a time.
+# The most columns for which a bootstrap is one matrix product; for more, its counts are made 64 MiB at a time.
 _MANY_COLUMNS = 4096
 _FEW_COLUMNS = 512
 _COUNTS_AT_ONCE = 1 << 23
@@ -30,7 +30,7 @@ _POISSON = np.searchsorted(_UP_TO, np.arange(0.5, 2**16) / 2**16).astype(float)
 
 
 class Estimate(NamedTuple):
-    """A number and the interval that it is known to."""
+    """A number with its interval."""
 
     value: float
     low: float
@@ -45,7 +45,7 @@ def summarise(
 ) -> pd.DataFrame:
     """One row per step: mean, median, iqm, a bootstrap interval [low, high] of the mean, seeds, and how many diverged.
 
-    A diverged seed stays in the statistics at its last finite state: leaving it out would flatter the method.
+    A diverged seed stays in the statistics with its last finite state: leaving it out would flatter the method.
     ``last_step`` has the last finite step of each seed, ``confidence`` is the coverage of the interval.
     """
     import pandas as pd
@@ -91,7 +91,7 @@ def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np
     """The steps, the seeds, both in order, and the metric as an array steps × seeds."""
     seed, step = history["seed"].to_numpy(), history["step"].to_numpy()
     marks = int(np.argmax(seed != seed[0])) or len(seed) if len(seed) else 0
-    # As a run writes it, all the marks of one seed after the other, it is an array already; a pivot copies it often.
+    # A run writes all marks of one seed after the other, so this is an array already; a pivot would copy it often.
     if marks and len(seed) % marks == 0:
         seeds, steps = seed[::marks], step[:marks]
         whole = (seed.reshape(-1, marks) == seeds[:, None]).all() and (step.reshape(-1, marks) == steps).all()
@@ -106,7 +106,7 @@ def by_step_and_seed(history: pd.DataFrame, metric: str) -> tuple[np.ndarray, np
 def interquartile_mean(values: np.ndarray) -> np.ndarray:
     """The mean of the middle half of each row; robust to the best and the worst quarter of the seeds.
 
-    NaN where one of a row is. As ``scipy.stats.trim_mean``, which takes most of a second to load, in a run's last line.
+    NaN if an entry of the row is. It equals ``scipy.stats.trim_mean``, which takes most of a second to import.
     """
     count = values.shape[-1]
     first, last = count // 4, count - count // 4 - 1
@@ -115,7 +115,7 @@ def interquartile_mean(values: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_mean(values: np.ndarray, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile-bootstrap interval of each row's mean over its columns; NaN for one column, which says nothing."""
+    """Percentile-bootstrap interval of each row's mean over its columns; NaN for a single column."""
     if values.shape[-1] < 2:
         return np.full(values.shape[:-1], np.nan), np.full(values.shape[:-1], np.nan)
     finite = np.clip(np.nan_to_num(values, nan=_HUGE, posinf=_HUGE), None, _HUGE)
@@ -125,9 +125,9 @@ def bootstrap_mean(values: np.ndarray, confidence: float = 0.95) -> tuple[np.nda
 
 
 def resampled_means(values: np.ndarray, resamples: int = 2000) -> np.ndarray:
-    """Each row's mean over columns drawn with replacement, once a resample; the same draws for every row and call.
+    """Each row's mean over columns drawn with replacement, once per resample; the same draws for every row and call.
 
-    A resample is how often each column was drawn, so all of them are one product of matrices.
+    A resample is a vector of counts, one per column, so all of them are one product of matrices.
     """
     columns = values.shape[-1]
     if columns > _MANY_COLUMNS:
@@ -141,12 +141,12 @@ def _counts(columns: int, resamples: int) -> np.ndarray:
     return drawn.T / columns
 
 
-# Drawing them takes longer than what is done with them, and a report asks for the same ones hundreds of times.
+# Drawing them takes longer than using them, and a report needs the same ones hundreds of times.
 _few_counts = lru_cache(maxsize=8)(_counts)
 
 
 def _poisson_means(values: np.ndarray, resamples: int) -> np.ndarray:
-    """The same for many columns, a few resamples at a time, so that their counts never fill the memory.
+    """``resampled_means`` of many columns, a few resamples at a time, so that their counts do not fill the memory.
 
     Each column is drawn a Poisson(1) number of times independently, and the mean is over what was drawn; with thousands
     of columns the total hardly varies (Chamandy, Muralidharan, Najmi & Naidu 2012).
@@ -175,8 +175,7 @@ def _estimate(value: float, samples: np.ndarray) -> Estimate:
 class MeanCurve:
     """A metric's mean over seeds at the marks, and the same for bootstrap samples of the seeds.
 
-    The samples draw the same seeds in every call, so curves of methods that ran on the same samples are compared in
-    pairs.
+    The bootstrap draws the same seeds in every call, so curves of methods on the same samples are compared in pairs.
     """
 
     k: np.ndarray  # the marks after 0
@@ -185,7 +184,7 @@ class MeanCurve:
 
     @classmethod
     def of(cls, history: pd.DataFrame, metric: str, lowest: bool = False) -> MeanCurve:
-        """From a history; ``lowest`` takes the smallest mean so far, as rates for non-convex problems are stated."""
+        """Make it from a history; ``lowest`` takes the smallest mean so far, as in rates for non-convex problems."""
         steps, _, values = by_step_and_seed(history, metric)
         k, values = steps[steps > 0], np.ascontiguousarray(values[steps > 0])
         mean, resampled = values.mean(axis=1), resampled_means(values).T
@@ -207,6 +206,6 @@ def log_slope(history: pd.DataFrame, metric: str, decades: float = 2.0, lowest: 
 
 
 def slope_difference(history: pd.DataFrame, base: pd.DataFrame, metric: str, decades: float = 2.0) -> Estimate:
-    """One ``log_slope`` less another on the same seeds, resampled together, with a 95 % bootstrap interval."""
+    """The difference of two ``log_slope`` on the same seeds, resampled together, with a 95 % bootstrap interval."""
     (slope, samples), (other, others) = (MeanCurve.of(each, metric).slopes(decades) for each in (history, base))
     return _estimate(slope - other, samples - others)

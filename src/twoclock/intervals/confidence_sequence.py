@@ -2,10 +2,10 @@
 
     half-length(n) = σ̂ √( 2(nρ²+1)/(nρ)² · ln(√(nρ²+1)/α) ),        ρ² = (−2 ln α + ln(1 − 2 ln α)) / N
 
-σ̂² is the long-run variance, n the samples so far, 1 − α the level. It is shortest, against an interval for one n alone,
-at n = N, the first look, and there 1.55 times as long at 95 %; 1.82 times at 100 N and 2.1 times at 10⁴ N. Before N
-nothing is promised. σ̂ must come from blocks: random scaling has none. From 16 to 32 blocks σ̂ is known to a tenth or so,
-for which Student's t stands here as it does in the interval for one n; so the sequence is that interval, stretched.
+σ̂² is the long-run variance, n the samples so far, 1 − α the level. Compared with an interval for one n alone, it is
+1.55 times as long at the first look n = N (for 95 %), 1.82 times at 100 N and 2.1 times at 10⁴ N. Before N nothing is
+promised. σ̂ must come from blocks, since random scaling does not estimate it. From 16 to 32 blocks σ̂ is known to about
+a tenth. Student's t accounts for that here as in the interval for one n, so the sequence is that interval, stretched.
 
 Reference: Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas, *Time-uniform central limit theory and asymptotic confidence
 sequences*, 2024 (arXiv 2103.06476), Theorem 2.2 and Appendix B.2.
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from twoclock.protocols import InputError
 from twoclock.validation import as_whole, number, short_repr
 
-# Marks before this many samples are no looks by default: a normal law must hold from the first one on.
+# By default marks before this many samples are no looks: the mean must be nearly normal from the first one on.
 FIRST_LOOK = 1000
 
 
@@ -49,8 +49,8 @@ def first_look(anytime: object, samples: Iterable[float]) -> int:
     """The number of samples at the first look.
 
     Args:
-        anytime: as the user gave it: True for the first mark with 1,000 samples or more, or the number itself.
-        samples: those at each mark of the run, in order.
+        anytime: the user's argument: True for the first mark with 1,000 samples or more, or the number itself.
+        samples: the number of samples at each mark of the run, in order.
     """
     if not isinstance(anytime, (bool, np.bool_)):
         first = as_whole(anytime)

@@ -1,4 +1,4 @@
-"""Intervals of a run as tables (seed, output, estimate, low, high, note), and the notes on those not to be trusted."""
+"""Intervals of a run as tables (seed, output, estimate, low, high, note), and notes on those that cannot be trusted."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from twoclock.validation import choice, short_repr
 if TYPE_CHECKING:
     import pandas as pd
 
-# Steps k^−a: the mean has its limit law for ½ < a < 1. A measured exponent is a little below a while the shift matters.
+# Steps k^−a: the mean is asymptotically normal for ½ < a < 1. While the shift matters a measured exponent is below a.
 _ALMOST_CONSTANT, _SLOWEST, _FASTEST = 0.02, 0.5, 0.95
 _SAME = 0.02  # exponents of α and β nearer than this have a constant ratio
-# Worth fewer independent iterates than this, 95 % intervals cover less than 93 %: .75 at 6, .85 at 15, .91 at 30, .93
-# at 60, .945 at 120 (steps c k^−a on one linear problem, a from .55 to .8, c from .2 to 2, 2,000 seeds each).
+# With fewer effectively independent iterates than this, 95 % intervals cover less than 93 %: .75 at 6, .85 at 15, .91
+# at 30, .93 at 60, .945 at 120 (steps c k^−a on one linear problem, a from .55 to .8, c from .2 to 2, 2,000 seeds
+# each).
 _FEWEST_EFFECTIVE = 60
-# To compare the parts of a mean: the shortest block as a share of it, the fewest blocks, the first shares that are
+# To compare the parts of a mean: the shortest block as a share of the run, the fewest blocks, the first shares that are
 # compared with the rest, and the probability of a false alarm for each interval.
 _SHORTEST_BLOCK, _FEWEST_BLOCKS, _FIRST_SHARES, _CHANCE = 1 / 40, 5, (0.1, 0.5), 1e-3
-# Of half a length. On one slow chain, constant steps from .02 to .2, intervals covered .00 to .77 where the bias taken
-# away was 1.3 to 1.9 half-lengths, .93 and .945 at 1.0 and 1.1, and .88 to .945 at .04 to .12.
+# In half-lengths. On a slow chain with constant steps from .02 to .2, intervals covered .00 to .77 where the corrected
+# bias was 1.3 to 1.9 half-lengths, .93 and .945 at 1.0 and 1.1, and .88 to .945 at .04 to .12.
 _LARGEST_CORRECTION = 0.5
-# A bias that falls like the steps shows in how far the mean over the seeds moves from the first half of the run to the
-# second: that is about as large as the bias that is left. The limits: in half-lengths of an interval, in standard
-# errors, and the fewest seeds. TDC on a slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3,
-# .94. On a curved problem examined afterwards: .90 at .41, .80 at .6, .75 at .7.
+# If a bias falls like the steps, the mean over the seeds moves from the first half of the run to the second by about
+# the bias that is left. The limits: in half-lengths of an interval, in standard errors, and the fewest seeds. TDC on a
+# slow chain, at .47 half-lengths, covered .92 where 95 % was promised; at .3, .94. On a curved problem examined
+# afterwards: .90 at .41, .80 at .6, .75 at .7.
 _LARGEST_DRIFT, _SURE, _ENOUGH_SEEDS = 1 / 3, 4.0, 20
 
 _NO_INTERVAL = "diverged after step {:,}: no interval"
@@ -55,12 +56,12 @@ def interval(
     """The intervals of a run at a mark.
 
     Args:
-        history: of the run, with what it tracked.
+        history: of the run, with the columns for intervals.
         diverged: the last finite step of each seed that diverged; those have no interval, so NaN.
-        level: their coverage.
+        level: the coverage.
         how: "random-scaling", or "blocks" for linear problems; None for the first, or for blocks with ``anytime``.
         step: the mark; the last by default.
-        anytime: whether they hold at all marks at once, or the number of samples at the first look.
+        anytime: whether the intervals hold at all marks at once, or the number of samples at the first look.
     """
     anytime = bool(anytime) if isinstance(anytime, np.bool_) else anytime
     if how is None:
@@ -88,8 +89,8 @@ def by_step(
 ) -> pd.DataFrame:
     """The intervals of one seed, the first by default, at every mark that has them; with a column ``step``.
 
-    The note is of the whole run, that of the last mark. Those from blocks have two columns more, ``anytime_low`` and
-    ``anytime_high``: the ends of those that hold at all marks from the first look on, NaN before it.
+    The note is that of the last mark. Intervals from blocks have two more columns, ``anytime_low`` and
+    ``anytime_high``: the ends of intervals that hold at all marks from the first look on, NaN before it.
     """
     chosen = history["seed"].iloc[0] if seed is None else seed
     if isinstance(chosen, bool) or chosen not in history["seed"].to_numpy():
@@ -125,7 +126,7 @@ def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
 
 @dataclass(frozen=True)
 class Tracked:
-    """The outputs of a run at its marks, as columns of its history have them (``methods.averaging.track_path``).
+    """The outputs of a run at its marks, from columns of its history (see ``methods.averaging.track_path``).
 
     Schedules (``exponents``, ``memory``) are the same for all seeds; ``correction`` is None without an extrapolation.
     """
@@ -289,7 +290,7 @@ def make_table(
 
 
 def _note_steps(tracked: Tracked, mark: int) -> list[str]:
-    """What the step sizes up to a mark say against all its intervals."""
+    """Notes on the step sizes up to a mark, which concern all its intervals."""
     p, weights = (
         {path: float(values[mark]) for path, values in found.items() if np.isfinite(values[mark])}
         for found in (tracked.exponents, tracked.memory)
@@ -314,12 +315,12 @@ def _note_steps(tracked: Tracked, mark: int) -> list[str]:
 
 
 def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> str:
-    """ "", or that the iterates are too correlated, by the median over the seeds that have not diverged.
+    """A note if the iterates are too correlated, else ""; judged by the median over the seeds that have not diverged.
 
-    One path gives its effective number up to a factor of three, and where V is small by chance, where the interval
-    fails, it looks large. It is a property of the steps and the problem, so the seeds are pooled. The slowest output
-    decides for all: they are functions of the same iterates, and what has not settled in one leaks into the rest.
-    On a slow chain intervals of the fastest of three outputs covered .90 where the other two were known to be too slow.
+    One path shows its effective number up to a factor of three, and the number looks large where V is small by chance,
+    which is where the interval fails. It is a property of the steps and the problem, so the seeds are pooled. The
+    slowest output decides for all, since all are functions of the same iterates. On a slow chain, intervals of the
+    fastest of three outputs covered .90 while the other two were too slow.
     """
     effective = tracked.effective[:, mark, ~lost]
     worth = float(np.median(effective, axis=1).min()) if effective.size else np.inf
@@ -332,11 +333,11 @@ def _note_memory(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) 
 
 
 def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"]:
-    """Where the first tenth or half of the mean disagrees with the rest; nowhere where too few marks can tell.
+    """Which first tenths or halves of the mean disagree with the rest; none if there are too few marks to decide.
 
     Both are judged by the noise between neighbouring blocks (von Neumann's successive differences), which a slow drift
-    hardly enters. Against the interval itself it would be no test: what drifts widens V as well, and a straight line
-    keeps its halves inside its own interval.
+    hardly affects. The interval itself would be no yardstick: a drift widens V as well, and both halves of a straight
+    line lie inside its interval.
     """
     from scipy.special import stdtr
 
@@ -345,7 +346,7 @@ def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"
     for i, reached in enumerate(n):
         if reached - (n[ends[-1]] if ends else 0.0) >= n[-1] * _SHORTEST_BLOCK:
             ends.append(i)
-    if not ends or ends[-1] != mark:  # what is left over joins the block before it
+    if not ends or ends[-1] != mark:  # a shorter last block joins the one before it
         ends[-1:] = [mark]
     count, size = n[ends], np.diff(n[ends], prepend=0.0)
     first = [int(np.argmin(np.abs(count - share * count[-1]))) + 1 for share in _FIRST_SHARES]
@@ -369,11 +370,12 @@ def _find_moved(tracked: Tracked, mark: int) -> Bool[np.ndarray, "outputs seeds"
 
 
 def _note_bias(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) -> list[list[str]]:
-    """For each output what its half-length, that of the typical 95 % interval, is too short for.
+    """For each output, a note if the half-length of its typical 95 % interval is too short for a bias.
 
-    An extrapolation 2θ̄^(α) − θ̄^(2α) takes away a bias bα and leaves one of order α². What is left is unknown, and
-    small beside what was taken away only where the steps are; where even that is small beside the interval, so is the
-    rest. Seeds that move together from the first half to the second show a bias that one run takes for noise.
+    An extrapolation 2θ̄^(α) − θ̄^(2α) removes a bias bα and leaves one of order α². The rest is unknown. It is small
+    compared with the removed part if the steps are small; and if the removed part is small compared with the interval,
+    so is the rest. Seeds that move together from the first half to the second show a bias that looks like noise in one
+    run.
     """
     notes: list[list[str]] = [[] for _ in tracked.outputs]
     if lost.all():
@@ -388,7 +390,7 @@ def _note_bias(tracked: Tracked, mark: int, lost: Bool[np.ndarray, " seeds"]) ->
     share = n[middle] / max(n[-1], 1.0)
     if (~lost).sum() >= _ENOUGH_SEEDS and abs(share - 0.5) <= 0.1:
         first, whole = tracked.estimate[:, middle, ~lost], tracked.estimate[:, mark, ~lost]
-        moved = (first - whole) / (1 - share)  # the mean of the first part less that of the rest
+        moved = (first - whole) / (1 - share)  # the mean of the first part minus that of the rest
         drift, error = np.abs(moved.mean(axis=1)), moved.std(axis=1) / np.sqrt(moved.shape[1])
         for note, d, h, e in zip(notes, drift, half, error, strict=True):
             note += [_DRIFT.format(d / h)] if d > max(_LARGEST_DRIFT * h, _SURE * e) and h > 0 else []

@@ -2,8 +2,8 @@
 
     V = n⁻² Σ_{s≤n} s² (y_s − y_n)²,        y_n ± c √(V/n)
 
-y_s is an output at the average of the first s iterates. √n (y_n − y*) and V have one unknown scale in common, so their
-ratio has a law that is free of it: that of W(1) / √(∫ (W(r) − r W(1))² dr), W a Brownian motion.
+y_s is an output at the average of the first s iterates. √n (y_n − y*) and V share one unknown scale, so the
+distribution of their ratio does not depend on it: that of W(1) / √(∫ (W(r) − r W(1))² dr), W a Brownian motion.
 
 Reference: Lee, Liao, Seo & Shin, *Fast and robust online inference with stochastic gradient descent via random
 scaling*, 2022.
@@ -27,34 +27,34 @@ from twoclock.tree_math import Sum, add
 from twoclock.validation import number
 
 _LINEAR = 1e-8  # a level below which the critical value is proportional to it
-_FEWEST = 100  # of fewer numbers an interval says nothing
+_FEWEST = 100  # with fewer numbers an interval is meaningless
 
 
 @pytree
 class Path:
-    """How an output has come to its value y_n: three numbers for each of its entries.
+    """The path of an output to its value y_n: three numbers for each of its entries.
 
         B = Σ_{s<n} s² (y_s − y_n),   S = Σ_{s<n} s² (y_s − y_n)²,   q = (n−1)⁻¹ Σ_{1<s≤n} s² (y_s − y_{s−1})²
 
     B and S make V. The published recursion sums s² y_s and s² y_s² instead and subtracts at the end, which leaves no
-    digit in float32. The s-th iterate was s (y_s − y_{s−1}) away from the mean before it. So q is the variance of the
-    iterates, which says how many independent ones the mean is worth.
+    correct digit in float32. The s-th iterate differs by s (y_s − y_{s−1}) from the mean before it. So q is the
+    variance of the iterates, from which follows how many independent ones the mean is worth.
     """
 
     B: Sum
     S: Sum
-    q: Floats  # a mean, which needs no compensation
-    value: Floats | None  # y_n, stored where it costs something to compute it again
+    q: Floats  # a mean; it needs no compensated sum
+    value: Floats | None  # y_n, stored if it is costly to compute
 
 
 def begin(value: Floats, keep: bool = True) -> Path:
-    """Start the path of an output, before the first iterate that counts; ``keep`` its value too."""
+    """Start the path of an output, before the first iterate that counts; ``keep`` stores its value too."""
     nothing = jax.tree.map(jnp.zeros_like, value)
     return Path(tree_math.start(nothing), tree_math.start(nothing), nothing, value if keep else None)
 
 
 def advance(path: Path, before: Floats, value: Floats, n: Scalar) -> Path:
-    """Add the n-th value to the path, where the one before it is known. While n = 1 the value is just replaced.
+    """Add the n-th value to the path, given the one before it. While n = 1 the value is just replaced.
 
     D = y_n − y_{n−1},   C = Σ_{s<n} s²:   S ← S + D (D C − 2B),   B ← B − D C,   q ← q + ((n D)² − q)/(n−1)
     """
@@ -83,10 +83,10 @@ def scale(path: Path, n: Scalar) -> Floats:
 
 
 def effective(path: Path, n: Scalar) -> Floats:
-    """How many independent iterates the mean is worth, n over the time that they stay correlated, from one path.
+    """The number of independent iterates that the mean is worth: n over their correlation time, from one path.
 
     q is the variance of an iterate, σ²/n that of the mean, and V is σ²/6 in the mean. So it is n q / (6V), up to a
-    factor of three or so by chance. What drifts is worth about two, however long.
+    factor of about three by chance. A drifting path is worth about two, however long it is.
     """
 
     def one(q: Array, s: Array) -> Array:
@@ -129,7 +129,7 @@ def _integral(of_x: Callable[[float], float], c: float) -> float:
 
 
 def critical_value(level: float) -> float:
-    """The c for which y_n ± c √(V/n) has the level, 0 < level < 1.
+    """The c for which y_n ± c √(V/n) covers with probability ``level``, 0 < level < 1.
 
     >>> round(critical_value(0.95), 3)
     6.747
@@ -151,14 +151,17 @@ def _critical_value(level: float) -> float:
     def missing(c: float) -> float:
         return _integral(within, c) - level if level < 0.5 else (1 - level) - exceeds(c)
 
-    # P(|t| > c) falls like exp(−c/2), so the bracket holds every level below 1 that a float can be.
+    # P(|t| > c) falls like exp(−c/2), so the bracket covers every level below 1 in float64.
     return float(brentq(missing, _LINEAR, 100.0, xtol=1e-20, rtol=1e-13))
 
 
 class RunningMean:
-    """The mean of a stream of numbers, which may depend on each other, with its interval; a microsecond per number.
+    """The mean of a stream of dependent or independent numbers with its interval; it costs a microsecond per number.
 
-    ``advance`` for a plain mean, in plain Python; ``sums``, to continue an earlier one: n, the mean, B, S and q.
+    It is ``advance`` for a plain mean, in plain Python.
+
+    Args:
+        sums: n, the mean, B, S and q of an earlier one, to continue it.
     """
 
     def __init__(self, sums: Sequence[float] = (0.0, 0.0, 0.0, 0.0, 0.0)) -> None:
@@ -184,7 +187,7 @@ class RunningMean:
 
     @property
     def effective(self) -> float:
-        """How many independent numbers the mean is worth, as ``effective``."""
+        """The number of independent numbers that the mean is worth, as ``effective``."""
         n, _, _, S, q = self.sums
         return q * n**3 / (6 * S) if S > 0 else 0.0
 
@@ -196,10 +199,12 @@ class RunningMean:
 
 
 class RecentMean:
-    """The mean of the later part of a stream, half of it or more, so that it shows what was learnt meanwhile.
+    """The mean of the later part of a stream, half of it or more, so that recent learning shows in it.
 
-    It holds two means; at every power of two the older one ends and a new one begins. ``saved`` continues an earlier
-    one: its count and the sums of its means.
+    It holds two means; at every power of two the older one ends and a new one begins.
+
+    Args:
+        saved: the ``numbers`` of an earlier one, to continue it: its count and the sums of its means.
     """
 
     def __init__(self, saved: Sequence[float] = (0.0,) * 6) -> None:
@@ -208,7 +213,7 @@ class RecentMean:
 
     @property
     def numbers(self) -> list[float]:
-        """What to save."""
+        """The numbers to save."""
         return [float(self.count), *(number for mean in self.means for number in mean.sums)]
 
     def add(self, value: float) -> None:

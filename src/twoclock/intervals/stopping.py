@@ -15,7 +15,7 @@ from twoclock.validation import number
 if TYPE_CHECKING:
     import pandas as pd
 
-# A note on one interval in a hundred is chance; on more than this share it speaks against stopping.
+# A note on one interval in a hundred is chance; notes on more than this share speak against stopping.
 _NOTED = 0.05
 
 
@@ -23,15 +23,15 @@ _NOTED = 0.05
 class Width:
     """Stop when every output of every seed is known to ± this width: ``tc.solve(…, until=tc.Width(0.01))``.
 
-    At each mark from the first look on, the run checks its anytime intervals, and it stops where none is longer on
-    either side. They hold at all marks at once, so they still do at the one where it stops; intervals for one look
-    would be too short there. Seeds that diverged are left out, and while more than one interval in twenty has a note
-    the run continues.
+    At each mark from the first look on, the run checks its anytime intervals. It stops when none is longer than this on
+    either side. The intervals hold at all marks at once, and so also at the last one; intervals for one look would be
+    too short there. Seeds that diverged are left out, and while more than one interval in twenty has a note the run
+    continues.
 
     Args:
         width: the largest half-length, in the unit of the outputs.
         level: the coverage of the intervals.
-        first: how many samples there are at the first look; the first mark with 1,000 or more if None.
+        first: the number of samples at the first look; if None, the first mark with 1,000 or more.
 
     >>> import twoclock as tc
     >>> method = tc.methods.BatchMeans(tc.methods.Lstd(), intervals=lambda theta, omega: {"first": theta[0]})

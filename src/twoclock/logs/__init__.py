@@ -22,7 +22,7 @@ from twoclock.validation import choice, function, short_repr
 
 __all__ = ["Gaussian", "Log", "Value", "estimators", "evaluate", "features", "load", "read"]
 
-estimators()  # imports all of them now, so that no call does
+estimators()  # imports all of them now, so that no call has to
 
 _LARGEST_INTEGER_ACTION = 10_000
 NO_NEXT = "no next state: the last row of an episode that was cut off"
@@ -49,20 +49,20 @@ def read(
     Args:
         source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
             (streamed, it may be larger than memory), a CSV file, a Minari dataset or the id of a local one, or a list
-            of episodes as Gymnasium and Minari keep them. The last three name their columns themselves.
+            of episodes in the form of Gymnasium and Minari. The last three name their columns themselves.
         state: its column, or several of numbers (or of text) that together are the state.
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.
         next_state: its column or columns; taken from the following row of the episode if None.
-        terminated: the flag after which nothing is earned any more; None where episodes never terminate.
-        truncated: the flag of an episode that was cut off, which is no termination.
+        terminated: the flag of the end of an episode, after which no reward follows; None where episodes never end.
+        truncated: the flag of an episode that was cut off; this is no termination.
         episode: a column with an episode's identifier; without it an episode lasts until a flag.
         step: the number of the step in its episode, to find gaps and duplicates, or its time. With ``episode`` and
             ``step`` shuffled rows are sorted.
-        propensity: the behaviour's probability (or density) of the action; NaN where it is not known.
-        actions: the discrete actions there are, in the order of a policy's columns; found in the log if None.
+        propensity: the probability (or density) with which the behaviour took the action; NaN where it is not known.
+        actions: all discrete actions, in the order of a policy's columns; found in the log if None.
         on_bad: "raise" names the first bad row; "drop" leaves bad rows out and counts them in ``log.dropped``.
-        progress: called with the rows done and the rows there are.
+        progress: called with the number of rows done and of all rows.
 
     >>> import twoclock as tc
     >>> log = tc.logs.read({"state": [0, 1, 0, 1], "action": [0, 1, 1, 0], "reward": [0.0, 1.0, 0.0, 1.0],
@@ -91,7 +91,7 @@ def read(
     else:
         table = open_table(source)
         roles = _roles(table.names, columns, known)
-        # Without a column that says where episodes are cut off they run into each other, which changes the answer.
+        # Without a column that shows where episodes are cut off, they would be joined, which changes the answer.
         unused = [role for role in ("episode", "truncated") if role in table.names]
         if unused and episode is None and truncated is None:
             warnings.warn(
@@ -132,7 +132,7 @@ def _roles(
 
 
 def _entry(table: ColumnSource, name: str, part: int, row: int) -> str:
-    """What stands in a row of a part, for a message; nothing where a rule is of several columns."""
+    """The entry of a row, for a message; nothing where a rule concerns several columns."""
     if name not in table.names:
         return ""
     entry = np.concatenate([columns[name] for columns in table.read(part, [name])])[row : row + 1].tolist()[0]
@@ -209,6 +209,6 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
         )
     numbers = [label for label in labels if isinstance(label, int)]
     if labels and len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
-        labels = set(range(max(numbers) + 1))  # they stand for themselves, so that an array policy needs no names
+        labels = set(range(max(numbers) + 1))  # numbers are their own names
     actions = None if continuous else roles.actions or tuple(np.unique(list(labels)).tolist())
     return Log(table, roles, parts, rows, episode + 1, actions, dict(counts), frozenset(broken), known, cut)

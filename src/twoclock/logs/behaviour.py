@@ -13,15 +13,15 @@ from twoclock.logs.policies import Discrete, Policy, list_labels
 
 SAME = 0.01  # a mean gap of probabilities that rounding in the log can make
 _MOST_ROWS = 50_000
-_VARIED = 0.02  # the spread of an action's propensities from which a match of all of them is no accident
+_VARIED = 0.02  # from this spread of an action's propensities on, a match of all of them is no accident
 _CLAIMS = re.compile(r"behaviou?r|logg(ed|ing)|today", re.IGNORECASE)
 
 
 def compare_with_behaviour(name: str, policy: Policy, log: Log) -> Diagnostic | None:
-    """Say whether the policy is the behaviour, or would be with its columns in another order.
+    """Report whether the policy is the behaviour, or would be with its columns in another order.
 
-    A policy claims to be the behaviour's by its name ("behaviour", "logged", "today's"), or because its columns are the
-    log's propensities, in whatever order. None where it does not, or where the log has no propensities.
+    This concerns policies that have the name of the behaviour ("behaviour", "logged", "today's"), or whose columns are
+    the log's propensities in some order. None for others, and for logs without propensities.
     """
     state, action, logged = _rows_with_propensities(log)
     if not len(logged):
@@ -76,7 +76,7 @@ def _order_of_columns(policy: Discrete, state: np.ndarray, action: np.ndarray, l
         varied = varied or float(logged[rows].std()) > _VARIED
         if gaps.min() > SAME:
             return None
-    # One action that the log lacks is where the others leave it.
+    # A single action that the log lacks takes the place that is left.
     left = [j for j in range(len(policy.actions)) if j not in at]
     unused = [a for a in range(len(policy.actions)) if a not in at.values()]
     if not varied or len(left) != len(unused) or len(left) > 1:

@@ -49,7 +49,7 @@ def sort_rows(table: ColumnSource, roles: Roles) -> ColumnSource:
     """Sort the rows by episode, in the order in which episodes first appear, and step; a log in order stays as it is.
 
     Only where each step of an episode is there once: otherwise rows are not just shuffled, and the checks of the rows
-    say what is wrong. A log too large for memory stays as it is too.
+    report what is wrong. A log too large for memory stays unsorted too.
     """
     if roles.episode is None or roles.step is None or sum(table.sizes) * len(roles.columns) > _MOST_SORTED:
         return table
@@ -84,19 +84,19 @@ class Batch:
     action: np.ndarray  # the number of the action in ``log.actions``, or the action itself where actions are continuous
     reward: np.ndarray
     next_state: np.ndarray  # s'; the state itself after a termination, where it means nothing
-    terminated: np.ndarray  # nothing is earned after s'. A truncation is no termination
+    terminated: np.ndarray  # no reward follows s'; a truncation is no termination
     episode: np.ndarray  # the number of the episode, from 0
     first: np.ndarray  # the transition begins its episode
     follows: np.ndarray  # s' is the state of the next row
     row: np.ndarray  # the number of the row in the source, from 0
     propensity: np.ndarray | None  # the behaviour's probability (or density) of the action, NaN where not known
-    number: tuple[int, int]  # of the part and of the batch in it, for randomness that must be the same each time
+    number: tuple[int, int]  # of the part and of the batch in it, for reproducible randomness
 
     def __len__(self) -> int:
         return len(self.reward)
 
     def nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every state of the batch once, s' too where it is not the next row's, and where in it each s' is."""
+        """All states of the batch without repetition, and the position of each s' among them."""
         n, apart = len(self), ~self.follows
         there = np.arange(1, n + 1)
         there[apart] = n + np.arange(apart.sum())
@@ -118,11 +118,11 @@ class Log:
     """Logged transitions, as :func:`read` checked them.
 
     Attributes:
-        rows: how many transitions can be used.
-        episodes: how many episodes.
-        actions: the actions there are, in the order of a policy's columns; None if they are continuous.
-        dropped: rule → how many rows were left out for it.
-        broken: the episodes that lack a row because it was dropped.
+        rows: the number of usable transitions.
+        episodes: the number of episodes.
+        actions: all actions, in the order of a policy's columns; None if they are continuous.
+        dropped: for each rule, how many rows were left out.
+        broken: the episodes in which a row was dropped.
     """
 
     source: ColumnSource
@@ -144,11 +144,11 @@ class Log:
 
     @property
     def named_actions(self) -> str:
-        """The actions in the order of a policy's columns, of many the first few."""
+        """The actions in the order of a policy's columns; if there are many, the first few."""
         return list_names([repr(action) for action in self.actions or ()])
 
     def batches(self, part: int) -> Iterator[Batch]:
-        """The transitions of one part, some at a time; refused if they are not what ``read`` saw."""
+        """The transitions of one part in batches; refused if they have changed since ``read``."""
         here = self.parts[part]
         number, row = here.episode - 1, here.row
         for i, raw, before, after in with_neighbours(enumerate(self._raw(part)), here.before, here.after):
@@ -183,7 +183,7 @@ class Log:
 
     @property
     def length(self) -> int:
-        """The rows of the source, those that were left out too."""
+        """The number of rows of the source, dropped rows included."""
         return sum(self.source.sizes)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -192,7 +192,7 @@ class Log:
 
     @cached_property
     def sample(self) -> tuple[np.ndarray, np.ndarray]:
-        """Some 2,000 states and their actions, from parts spread over the log."""
+        """About 2,000 states and their actions, from parts spread over the log."""
         parts, chosen = _spread(len(self.parts), 8), []
         for part in parts.tolist():
             batch = next(self.batches(part), None)
@@ -202,13 +202,13 @@ class Log:
         return np.concatenate([state for state, _ in chosen]), np.concatenate([action for _, action in chosen])
 
     def fingerprint(self) -> str:
-        """Differs where the log differs in a row or in what its columns mean."""
+        """A digest of the rows and of the meaning of the columns."""
         text = repr((self.roles, self.actions, [part.digests for part in self.parts]))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest(columns: Columns) -> bytes:
-    """Differs where the columns do, in a name or in any entry."""
+    """A digest of the columns, their names and all entries."""
     found = hashlib.sha256()
     for name, column in columns.items():
         content = repr(column.tolist()).encode() if column.dtype == object else column.tobytes()

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 Grade = Literal["yes", "partly", "open", "no"]
 _SIGNS = {"yes": "✓", "partly": "◐", "open": "?", "no": "✗"}
 _TODAY = re.compile(r"behaviou?r|logg(ed|ing)|today|current|baseline|status quo", re.IGNORECASE)
-_MOST_CUT = (
-    0.01  # the share of episodes that were cut off from which the log's mean return is not its behaviour's value
-)
+_MOST_CUT = 0.01  # from this share of cut-off episodes on, the log's mean return is not its behaviour's value
 _CHECKS = "Each number with the thresholds from which it warns, or from which no estimate is given."
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
@@ -35,7 +33,7 @@ _PICTURE = (
 
 
 class Decision(NamedTuple):
-    """What to do, in one sentence, and how sure it is."""
+    """The recommended decision in one sentence, and how sure it is."""
 
     sentence: str
     grade: Grade
@@ -50,9 +48,9 @@ class Gain(NamedTuple):
 
 
 def gains_over_log(singles: Mapping[str, PolicyEstimate], level: float, cut: float) -> dict[str, list[float]]:
-    """How much more each policy is worth than what the log itself earned, paired by episode.
+    """The difference of each policy's value and the log's own mean return, paired by episode.
 
-    Empty where episodes were cut off, whose returns lack what would have come.
+    Empty where episodes were cut off, since their returns are incomplete.
     """
     found = {}
     for name, one in singles.items():
@@ -66,7 +64,7 @@ def gains_over_log(singles: Mapping[str, PolicyEstimate], level: float, cut: flo
 
 
 def decide(v: Value) -> Decision:
-    """Say which policy to take: the best that is shown to be better, or why none is."""
+    """Decide which policy to take: the best one that is shown to be better, or why there is none."""
     firsts = v.table.drop_duplicates("policy").set_index("policy")
     known = firsts[firsts["supported"]]
     if known.empty:
@@ -99,7 +97,7 @@ def _is_today(v: Value, name: str) -> bool:
 
 
 def _gain(v: Value, one: str, other: str) -> Gain | None:
-    """What one policy is worth more than another; None where there is no difference of them."""
+    """The difference of two policies' values; None where it was not estimated."""
     for row in v.differences.to_dict("records"):
         if row["supported"] and (row["policy"], row["minus"]) == (one, other):
             return Gain(row["difference"], row["low"], row["high"])
@@ -154,7 +152,7 @@ def _between_policies(v: Value, best: str, today: str | None) -> tuple[str, Grad
 
 
 def write_report(v: Value, folder: str | Path) -> Path:
-    """Write ``report.html``, one file with all of it, and the tables as CSV; return its path."""
+    """Write ``report.html``, a single file, and the tables as CSV; return its path."""
     from twoclock.plot import render
     from twoclock.plot.report_page import embed_svg, render_page
 
@@ -192,7 +190,7 @@ def write_report(v: Value, folder: str | Path) -> Path:
 
 
 def _bars(v: Value) -> list[dict[str, object]]:
-    """Each policy with its value, its interval, and where they lie on a common scale in percent."""
+    """Each policy with its value, its interval, and their positions on a common scale in percent."""
     firsts = v.table.drop_duplicates("policy")
     known = firsts[firsts["supported"]]
     low, high = (
@@ -218,7 +216,7 @@ def _bars(v: Value) -> list[dict[str, object]]:
 
 
 def _against(v: Value) -> list[tuple[str, str, str]]:
-    """What failed: whose check, its sentence, and the remedy; what policies have in common stands once."""
+    """The failed checks: the policy, the sentence and the remedy; what policies have in common is listed once."""
     failed = v.diagnostics[v.diagnostics["grade"].isin(["warning", "fatal"])]
     whose: dict[tuple[str, str], list[str]] = {}
     for row in failed.to_dict("records"):
@@ -235,7 +233,7 @@ def _capitalise(text: str) -> str:
 
 
 def cell(entry: object) -> str:
-    """An entry of a table, or a setting, as the report shows it."""
+    """The text of a table entry or a setting in the report."""
     if isinstance(entry, dict):
         return "; ".join(f"{key}: {cell(item)}" for key, item in entry.items()) or "none"
     if isinstance(entry, list):

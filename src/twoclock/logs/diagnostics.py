@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Diagnostic(NamedTuple):
-    """A number, its thresholds, and what it says of the estimate."""
+    """A number, its thresholds, and its meaning for the estimate."""
 
     name: str
     value: float
@@ -37,7 +37,7 @@ class Diagnostic(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """From where on a number is a warning, from where on nothing is known, and what to do about it."""
+    """The limits from which a number warns and from which an estimate is refused, and the remedy."""
 
     warning: float
     fatal: float
@@ -83,7 +83,7 @@ THRESHOLDS = {
 
 
 def own_diagnostics(estimate: ValueEstimate) -> list[Diagnostic]:
-    """Grade the checks that an estimate brings along."""
+    """Grade the estimate's own checks."""
     limits = {key: THRESHOLDS[key] for key in estimate.checks}
     return [
         Diagnostic(
@@ -101,7 +101,7 @@ def diagnose(
     *,
     compared: bool,
 ) -> list[Diagnostic]:
-    """Compute every diagnostic of the estimate ``name``; ``compared`` if richer features were to be compared."""
+    """Compute every diagnostic of the estimate ``name``; ``compared`` if richer features are to be compared."""
     main, stream = estimates[name], context.estimand.stream
     assert main.influence is not None
     whole, band = interval_of(main, level, stream=stream), interval(main.value, main.influence, level, stream=stream)
@@ -114,16 +114,16 @@ def diagnose(
         found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy))
 
     def distance(other: ValueEstimate) -> tuple[float, float]:
-        """The difference of two estimates, and the same in its standard errors."""
+        """The difference of two estimates, and its number of standard errors."""
         gap = other.value - main.value
         if main.influence is None or other.influence is None:
             return gap, 0.0
-        # Rows that the log may lack, parts of it lack too; estimators fill these gaps in different ways.
+        # What the whole log may lack, parts of it lack too; estimators fill these gaps in different ways.
         apart = interval(gap, other.influence - main.influence, level, stream=stream, missing=main.thin)
         return gap, matter(gap, apart.se)
 
     def matter(gap: float, noise: float) -> float:
-        """How many standard errors a gap is; at most three times what it is in standard errors of the estimate."""
+        """The gap in its standard errors; at most three times its size in standard errors of the estimate."""
         return min(_standard_errors(gap, noise, main.value), 3 * _standard_errors(gap, whole.se, main.value))
 
     share, table = unseen_share(context), table_of(context.estimand.features)
@@ -140,7 +140,7 @@ def diagnose(
         say("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}")
     largest = float((main.influence**2).max()) / max(whole.se**2, _TINY)
     say("tails", largest, f"one of the {unit} carries {largest:.0%} of the squared error")
-    scores = context.scores  # how much of the log counts once it is reweighted
+    scores = context.scores  # the effective size of the reweighted log
     squares, absolute, negative = scores.squares.tolist()
     total, rows, by_cluster = float(scores.weight[:, 0].sum()), float(scores.rows.sum()), np.abs(scores.weight[:, 0])
     transitions, clusters = total**2 / max(squares, _TINY), effective_size(by_cluster)
@@ -182,7 +182,7 @@ def diagnose(
         message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
         say("ratios", left, message)
     gamma, (least, minus_most) = context.estimand.gamma, context.moments.reward
-    if gamma < 1:  # whether the estimate and its interval say more than the range of rewards does
+    if gamma < 1:  # whether the estimate and its interval say more than the range of the rewards
         low, high = min(least, 0.0) / (1 - gamma), max(-minus_most, 0.0) / (1 - gamma)
         span = max(high - low, _TINY)
         beyond = max(low - main.value, main.value - high, 0.0) / span
@@ -197,7 +197,7 @@ def diagnose(
 
 
 def mspbe_ratio(context: EstimatorContext) -> float:
-    """‖mean of (b − Aθ₋ₖ)‖² in the metric C⁻¹ on the fold k that was left out, over what noise alone would make it."""
+    """‖mean of (b − Aθ₋ₖ)‖² in the metric C⁻¹ on the left-out fold k, relative to its expectation under noise alone."""
     moments, basis = context.moments, context.basis
     # The metric of a sparse table: its counts.
     scale = 1.0 if basis.seen is None else 1 / np.sqrt(moments.C.diagonal()[basis.seen])
@@ -214,12 +214,12 @@ def mspbe_ratio(context: EstimatorContext) -> float:
 
 
 def _standard_errors(gap: float, se: float, value: float) -> float:
-    """How many standard errors a gap is; what rounding or an iteration leaves is none, however small they are."""
+    """The gap in standard errors; a gap that rounding or an iteration may leave counts as zero."""
     return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
 
 
 def support(context: EstimatorContext) -> pd.DataFrame | None:
-    """For a table: how often the log is in each state, and how often the policy would be, discounted."""
+    """For a table: the log's discounted visits of each state, and the policy's."""
     import pandas as pd
 
     table = table_of(context.estimand.features)

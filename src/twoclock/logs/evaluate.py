@@ -77,23 +77,23 @@ def evaluate(
             (states, actions).
         estimator: a name of ``tc.logs.estimators()``, several of them, "all", or "auto": LSTD-Q, but DICE where a
             d × d matrix of dense features would be too large (d > 4,000).
-        level: of the intervals.
-        start: the value is a mean over the first states of the log's episodes if None; over these states, or over this
-            law of the states 0, 1, …, if an array; over all logged states if "visited".
+        level: the coverage of the intervals.
+        start: the states over which the value is a mean. None for the first states of the log's episodes; an array of
+            states, or of probabilities of the states 0, 1, …; "visited" for all logged states.
         bootstrap: resamples of groups of episodes for a second interval; 0 for none.
-        compare: also compute what is cheap and speaks for or against the estimate: the doubly robust estimate, the
+        compare: also compute cheap estimates for comparison: the doubly robust estimate, the
             mean of the log, importance sampling where there are propensities, richer features.
-        anytime: the log grows and is evaluated again and again: intervals that hold at all looks together. True if you
-            look from 1,000 transitions on, or the number of transitions at the first look.
+        anytime: for a log that grows and is evaluated repeatedly: intervals that hold at all looks together. True if
+            the first look is at 1,000 transitions or more, or the number of transitions at the first look.
         on: "local" threads, or "ray" tasks over the parts of the log.
         address: of the Ray cluster; one is started here if None.
-        progress: called with the parts of the log done and there are, for each pass.
+        progress: called with the number of parts done and of all parts, for each pass over the log.
         checkpoint: a folder. A pass over the log that was killed resumes from the sums saved there.
-        unit: of the rewards, such as "€", for the words and the report.
+        unit: of the rewards, such as "€", for the verdict and the report.
 
     Returns:
-        A :class:`twoclock.logs.Value`. Where the log does not support an estimate its ``value`` is NaN, its interval
-        everything, and its ``verdict`` says why.
+        A :class:`twoclock.logs.Value`. Where the log does not support an estimate, the ``value`` is NaN, the interval
+        is infinite, and the ``verdict`` says why.
 
     >>> import numpy as np, twoclock as tc
     >>> rng = np.random.default_rng(0)
@@ -181,14 +181,14 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
                 if progress is not None:
                     progress(parts[number] + 1, parts[-1] + 1)
 
-    # One core per thread: BLAS's own threads beside ours would wait for cores by spinning, and take ten times as long.
+    # One core per thread: BLAS's threads beside ours would spin while they wait for cores, and take ten times as long.
     with threadpool_limits(1 if local else None, user_api="blas"), place as executor:
         yield over_parts
 
 
 @contextmanager
 def _estimator_bar(shown: bool) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal which estimator runs; a pass over a short log is too quick for a bar of its own."""
+    """Show on a terminal which estimator runs; a pass over a short log is too quick for its own progress bar."""
     if not shown:
         yield lambda name: None
         return
@@ -209,7 +209,7 @@ def _estimand(
     visited: bool,
     resampled: bool,
 ) -> Estimand:
-    """Choose how many groups and clusters there are, and fix the start where the log's episodes do not."""
+    """Choose the numbers of groups and clusters, and set the start states if they are not those of the log."""
     stream, d = log.episodes < _FEW_EPISODES, features.size
     units, most = (log.length, _MOST_BLOCKS) if stream else (log.episodes, _MOST_CLUSTERS)
     fitting = _GROUP_BYTES // (8 * d * d) if d <= 2_000 else _GROUP_BYTES // (64 * d)
@@ -223,7 +223,7 @@ def _estimand(
     if starts is None:
         return estimand
     states, weights = starts
-    if isinstance(policy, Gaussian):  # many samples, since no row of the log carries their error
+    if isinstance(policy, Gaussian):  # many samples, since the log's clusters do not include their error
         copies = -(-_START_SAMPLES // len(states))
         states, weights = np.repeat(states, copies, axis=0), np.repeat(weights, copies) / copies
     return dataclasses.replace(estimand, start=weights @ estimand.at(states))
@@ -251,7 +251,7 @@ def _estimate(
             refused[name] = str(error)
     if not linear:
         return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
-    if own := diagnostics.own_diagnostics(estimates[main]):  # it shares nothing with LSTD-Q, whose checks say nothing
+    if own := diagnostics.own_diagnostics(estimates[main]):  # LSTD-Q's checks do not apply
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
     shifts = tuple(value_shift(context, other) for other in richer)
@@ -269,7 +269,7 @@ def _estimate(
 
 
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:
-    """Return the names of the estimators, the one that counts first."""
+    """Return the names of the estimators, the main one first."""
     found = estimators()
     if not isinstance(given, (str, list, tuple)) or not given:
         raise InputError(

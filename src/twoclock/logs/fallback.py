@@ -12,14 +12,14 @@ from twoclock.logs.features import table_of
 from twoclock.logs.ope_result import PolicyEstimate
 
 _LARGE_TABLE = 2_000  # pairs
-_MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass from which the rest does not matter
+_MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass below which the rest does not matter
 
 
 def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
     """Take the model over states where a table has so many pairs that LSTD-Q must be refused, before its matrix.
 
-    The factors of a large table can take minutes. The share of the policy's path that leads to pairs without data needs
-    none: the path is followed step by step.
+    Factorising the matrix of a large table can take minutes. The share of the policy's path that leads to pairs without
+    data needs no factorisation: the path is followed step by step.
     """
     features, log = context.estimand.features, context.estimand.log
     if table_of(features) is None or features.size < _LARGE_TABLE or log.propensities < log.rows:
@@ -48,7 +48,7 @@ def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstima
 
 
 def answer_otherwise(context: EstimatorContext, found: PolicyEstimate) -> PolicyEstimate:
-    """Where LSTD-Q is refused, take what is not: the model over states, or the returns if the policy wrote the log."""
+    """If LSTD-Q is refused, take the model over states, or the returns if the policy wrote the log."""
     failed = [one for one in found.diagnostics if one.grade == "fatal"]
     if not failed:
         return found
@@ -60,7 +60,7 @@ def answer_otherwise(context: EstimatorContext, found: PolicyEstimate) -> Policy
             continue
         checks = diagnostics.own_diagnostics(one)
         of_the_behaviour = one.comparable and one.ratios is not None and np.allclose(one.ratios, 1.0, atol=0.05)
-        usable = bool(checks) or of_the_behaviour  # ratios of 1 need nothing else; others hide what was never done
+        usable = bool(checks) or of_the_behaviour  # ratios of 1 are enough; others hide actions that were never taken
         if not usable or any(check.grade == "fatal" for check in checks):
             continue
         del others[main]

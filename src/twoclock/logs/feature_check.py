@@ -1,13 +1,13 @@
-"""Two checks of the features: whether the Bellman residual vanishes on richer ones, and on what came before.
+"""Two checks of the features: whether the Bellman residual vanishes on richer features, and on earlier rows.
 
     g = Σ w⁺δ,   w⁺ = x⁺ᵀz,   A⁺ᵀx⁺ = φ̄₀⁺,   A⁺ = Σ z(φ⁺ − γφ̄'⁺)ᵀ
 
-If the features hold the policy's Q, the residual δ has mean 0 given any state and action, and whatever came before, so
-every projection of it is noise. With richer features φ⁺ = z the projection g is how far the value moves with them,
-which is the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, it is
-how far the value moves where returns over several steps count instead of one: states that features do not separate
-differ in what led there. The weights are from a part of a long log, the projection is on all of it: a second pass
-without any product of matrices, so that more data sharpen the checks and never end them.
+If the features hold the policy's Q, the residual δ has mean 0 given the state, the action and the past, so every
+projection of it is noise. With richer features φ⁺ = z the projection g is how far the value moves with them, which is
+the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, it is how far
+the value moves if returns over several steps are used instead of one: states that the features do not separate differ
+in their past. The weights are from a part of a long log, the projection is on all of it: a second pass without products
+of matrices, so that more data always sharpen the checks.
 
 Reference: Sargan, *The estimation of economic relationships using instrumental variables*, 1958, for such tests.
 """
@@ -33,15 +33,15 @@ from twoclock.logs.linear_systems import Basis, solve_lstd
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
 
-_ROWS = 150_000  # for the weights; beyond, parts that are spread over the log
+_ROWS = 150_000  # rows for the weights; of a longer log, parts that are spread over it
 _CENTRES, _WIDTHS = 20, (1.0, 1 / 3)  # a kink is narrower than the median distance of states
 _MOST_STATES, _COME_BACK = 20_000, 3.0
 
 
 def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None = None) -> PairFeatures | None:
-    """Features that hold more functions: a table where states come back, radial ones beside them elsewhere.
+    """Features that represent more functions: a table where states recur, else radial features beside the given ones.
 
-    None where there are none: of a table, and of states that are text and do not come back.
+    None where there are no richer ones: for a table, and for states that are text and do not recur.
     """
     if table_of(features) is not None:
         return None
@@ -67,7 +67,7 @@ def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None 
 
 
 def value_shift(context: EstimatorContext, richer: Estimand) -> tuple[float, Influence]:
-    """How far the value of the linear fixed point moves, and what each cluster adds to the error of that.
+    """How far the value of the linear fixed point moves, and the contribution of each cluster to its error.
 
     Args:
         context: of the estimate.

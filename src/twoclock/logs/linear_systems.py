@@ -1,8 +1,8 @@
 """Linear systems of LSTD-Q, in the directions that the log has data for.
 
-In a basis where C = I the numbers mean something: the condition of A there does not depend on how features are scaled,
-and I − A is one step of fitted Q-evaluation. A direction without data gets θ = 0; how much of the target's path leads
-there is a diagnostic.
+In a basis where C = I the condition of A does not depend on how features are scaled,
+and I − A is one step of fitted Q-evaluation. A direction without data gets θ = 0; the share of the target's path that
+leads there is a diagnostic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twoclock.protocols import InputError
 
 Vector = Float[np.ndarray, " d"]
 _RANK = 1e-11
-_RIDGE = 1e-10  # of sparse features that overlap, relative to their squares; takes the part of rank
+_RIDGE = 1e-10  # for overlapping sparse features, relative to their squares; replaces a rank cut-off
 _REFINEMENTS, _POWER_STEPS = 2, 12
 _DENSE_SPECTRUM = 400
 _AT_ONCE = 1 << 23  # numbers
@@ -30,7 +30,7 @@ class Basis:
     """Directions with data: ``white`` [d, rank] with whiteᵀ C white = I, or the numbers of the features seen.
 
     Of sparse features that overlap, such as tiles, some combinations may be 0 on all of the log. ``overlap`` is then C,
-    and a ridge that vanishes against it puts θ = 0 in those directions, as the dense basis does.
+    and a negligible ridge puts θ = 0 in those directions, as the dense basis does.
     """
 
     size: int
@@ -72,11 +72,11 @@ class Basis:
         return _RIDGE * diags_array(self.overlap.diagonal())
 
     def down(self, v: np.ndarray) -> np.ndarray:
-        """Take vectors, along the last axis, to the basis."""
+        """Transform vectors, along the last axis, to the basis."""
         return v @ self.white if self.white is not None else v[..., self.seen]
 
     def up(self, v: np.ndarray) -> np.ndarray:
-        """Take solutions, along the last axis, back to all features."""
+        """Transform solutions, along the last axis, back to all features."""
         if self.white is not None:
             return v @ self.white.T
         found = np.zeros((*v.shape[:-1], self.size))
@@ -137,7 +137,7 @@ def _solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> L
 
 
 def _solve_overlapping(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
-    """Solve with a ridge, then take out what it adds where there is data; the condition is ‖A‖‖A⁻¹‖ in the metric C."""
+    """Solve with a ridge, then remove its effect where there is data; the condition is ‖A‖‖A⁻¹‖ in the metric C."""
     from scipy.sparse.linalg import splu
 
     C: Matrix = basis.overlap
@@ -162,7 +162,7 @@ def _solve_overlapping(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis)
 
 
 def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "b g"]) -> Float[np.ndarray, " b"]:
-    """Solve for φ̄₀ᵀθ on resamples of whole groups of episodes, of which each is counted so often."""
+    """Solve for φ̄₀ᵀθ on resamples of whole groups of episodes, given the count of each group."""
     if moments.is_sparse:
         totals = (moments.total(weights) for weights in counts)
         return np.array([phi0 @ solve_lstd(A, b, phi0, basis).theta for A, b, phi0 in totals])

@@ -38,7 +38,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, eq=False)
 class PolicyEstimate:
-    """The estimates of one policy, why other estimators do not apply, and the diagnostics."""
+    """The estimates of one policy, the reasons why other estimators do not apply, and the diagnostics."""
 
     estimates: dict[str, ValueEstimate]
     refused: dict[str, str]
@@ -50,7 +50,7 @@ class PolicyEstimate:
 
     @property
     def main(self) -> str:
-        """The estimator that counts."""
+        """The main estimator."""
         return next(iter(self.estimates))
 
     @property
@@ -64,15 +64,16 @@ class Value:
 
     Attributes:
         table: one row per policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
-            (episodes or blocks) behind them, whether the log supports it, and notes. The first of a policy counts.
+            (episodes or blocks) behind them, whether the log supports it, and notes. The first row of a policy is the
+            main one.
         differences: for several policies, the paired intervals of their differences, for all of them at once.
         diagnostics: one row per policy and number: its thresholds, grade, sentence and remedy.
-        settings: what was asked.
-        weights: for each policy some of the weights w·N, mean about the episodes' discounted length.
+        settings: the arguments of the evaluation.
+        weights: for each policy a sample of the weights w·N; their mean is about the episodes' discounted length.
         support: for tables, by policy: the log's visits of each state and the policy's.
         ranking: for several policies, the largest value first: intervals that hold for all of them at once, whether
             the policy may be the best at the level, and the probability that it is; None for one policy.
-        returns: of each policy the returns of whole episodes and their ratios, where these are known.
+        returns: for each policy the returns of whole episodes and their ratios, where these are known.
     """
 
     table: pd.DataFrame
@@ -135,7 +136,7 @@ class Value:
         return list(dict.fromkeys(self.table["policy"]))
 
     def __getitem__(self, name: str) -> Value:
-        """What is known of one policy alone."""
+        """The results of one policy alone."""
         lookup(dict.fromkeys(self.policies), name, "v")
         table, diagnostics = (frame[frame["policy"] == name] for frame in (self.table, self.diagnostics))
         weights, returns = ({name: of[name]} if name in of else {} for of in (self.weights, self.returns))
@@ -203,7 +204,7 @@ class Value:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against the estimate, each with a remedy."""
+        """The objections to the estimate, each with a remedy."""
         graded = self.diagnostics[self.diagnostics["grade"].isin(["warning", "fatal"])]
         several = len(self.policies) > 1
         return [
@@ -264,11 +265,11 @@ class Value:
 
     @property
     def decision(self) -> str:
-        """One sentence for who must decide: which policy to take, by how much, and whether checks warn."""
+        """The decision in one sentence: which policy to take, by how much, and whether checks warn."""
         return decide(self).sentence
 
     def report(self, folder: str | Path) -> Path:
-        """Write ``report.html``, one file with the decision and what is behind it, and the tables as CSV."""
+        """Write ``report.html``, a single file with the decision and its evidence, and the tables as CSV."""
         return write_report(self, folder)
 
     def tables(self) -> dict[str, pd.DataFrame]:
@@ -277,7 +278,7 @@ class Value:
         return tables if self.ranking is None else {**tables, "ranking": self.ranking}
 
     def save(self, folder: str | Path) -> Path:
-        """Write a folder that ``tc.logs.load`` reads back; it appears whole or not at all."""
+        """Write a folder that ``tc.logs.load`` reads; it is written atomically."""
         check_path("folder", folder)
         tables = self.tables() | {f"support-{i}": frame for i, frame in enumerate(self.support.values())}
         arrays = {f"weights-{i}": array for i, array in enumerate(self.weights.values())}
@@ -290,7 +291,7 @@ class Value:
 
 
 def load(folder: str | Path) -> Value:
-    """Read what ``v.save(folder)`` wrote; a byte that is not as it was written is refused."""
+    """Read what ``v.save(folder)`` wrote; a folder with any changed byte is refused."""
     check_path("folder", folder)
     content, tables, arrays = storage.load(folder, storage.VALUE)
     with storage.reading(folder, "folder", "evaluate again"):

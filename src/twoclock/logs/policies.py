@@ -1,4 +1,4 @@
-"""Policies: what they do in a batch of states, with discrete actions or continuous ones."""
+"""Policies: action probabilities in a batch of states, for discrete or continuous actions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Actions:
-    """What a policy would do in each of n states.
+    """The actions of a policy in each of n states.
 
     Attributes:
         law: the probability of each discrete action [n, actions], or the weight of each node [n, nodes].
-        nodes: continuous actions [n, nodes, k] that stand for the policy; None where actions are discrete.
+        nodes: continuous actions [n, nodes, k] that represent the policy; None where actions are discrete.
     """
 
     law: Float[np.ndarray, "n m"]
@@ -35,10 +35,10 @@ class Actions:
 
 @runtime_checkable
 class Policy(Protocol):
-    """What a policy does in a batch of states, and how likely it is to do what was done."""
+    """Action probabilities in a batch of states, and the density of logged actions."""
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
-        """``number`` says which batch it is, so that what is drawn at random is the same each time."""
+        """The actions in a batch; ``number`` identifies the batch, so that random draws are reproducible."""
 
     def density(self, state: np.ndarray, action: np.ndarray) -> Float[np.ndarray, " n"]:
         """π(a|s) of the actions of a log."""
@@ -50,14 +50,14 @@ class Discrete:
 
     name: str
     actions: tuple[Label, ...]
-    function: Callable[[np.ndarray], object]  # gives what ``law`` understands
+    function: Callable[[np.ndarray], object]  # its output is an argument of ``law``
     ordered: bool = True  # whether the columns of an array have a known order; those of named actions may have none
 
     def acts(self, state: np.ndarray, number: tuple[int, ...]) -> Actions:
         return Actions(self.law(state))
 
     def law(self, state: np.ndarray) -> Float[np.ndarray, "n a"]:
-        """Return the probability of each action: columns with names are sorted by them, an action alone has all."""
+        """Return the probability of each action: named columns are put in order, a single action has probability 1."""
         n, k = len(state), len(self.actions)
         given = call_on_batch(self.name, self.function, state)
         named = named_columns(given, n)
@@ -93,7 +93,7 @@ class Discrete:
         return np.take_along_axis(self.law(state), action[:, None], axis=1)[:, 0]
 
     def most_actions(self, state: np.ndarray) -> int:
-        """How many numbered actions 0, 1, … its answer for these states has columns or names for."""
+        """The number of actions 0, 1, … for which its output on these states has columns or names."""
         given = self.function(state)
         named = named_columns(given, len(state))
         if named is not None:
@@ -116,7 +116,7 @@ class Discrete:
         return rows
 
     def _chosen(self, labels: np.ndarray) -> np.ndarray:
-        """Return the number of the action that was chosen in each state."""
+        """Return the number of the chosen action in each state."""
         labels = np.asarray(labels.tolist())
         alike = (labels.dtype.kind == "U") == isinstance(self.actions[0], str) and labels.dtype.kind in "biufU"
         chosen = encode_labels(labels, self.actions) if alike else np.full(len(labels), -1)
@@ -147,7 +147,7 @@ def _plain(label: Any) -> Label:
 
 
 def list_labels(labels: Sequence[Label]) -> str:
-    """Write the names of actions, of many the first few."""
+    """Write the names of actions; if there are many, the first few."""
     return list_names([repr(label) for label in labels])
 
 
@@ -162,7 +162,7 @@ class Gaussian:
         mean: a function of a batch of states that gives one action (or one row of actions) each.
         covariance: a number for one action, or a matrix.
         method: "auto", "quadrature" or "samples".
-        samples: how many per state.
+        samples: the number of samples per state.
         seed: of the samples.
     """
 
@@ -216,7 +216,7 @@ class Gaussian:
 
 
 def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> T:
-    """Call a user's function on a batch; what it raises becomes one line."""
+    """Call a user's function on a batch; report an error in one line."""
     try:
         return function(*batch)
     except InputError:

@@ -17,7 +17,7 @@ _SINGLE = (str, bool, int, float, np.generic)
 
 
 def as_policies(given: object, log: Log) -> dict[str, Policy]:
-    """Return the policies by name; one alone is called "policy"."""
+    """Return the policies by name; a single one is called "policy"."""
     named = given if isinstance(given, Mapping) and not _is_one_policy(given, log) else {"policy": given}
     if not named:
         raise InputError("`policy` must name at least one policy, got an empty mapping")
@@ -25,7 +25,7 @@ def as_policies(given: object, log: Log) -> dict[str, Policy]:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"`policy` has two policies named {short_repr(name)}; rename one")
-        if not name.isprintable() or name[:1] in "=+-@":  # a terminal or a spreadsheet would obey it
+        if not name.isprintable() or name[:1] in "=+-@":  # a terminal or a spreadsheet would execute it
             raise InputError(
                 f"`policy` must have names that can be printed and do not begin with =, +, - or @, got {name!r:.60}"
             )
@@ -47,7 +47,7 @@ def _is_one_policy(given: Mapping[Any, Any], log: Log) -> bool:
 
 
 def as_policy(name: str, given: Any, log: Log) -> Policy:
-    """Return what a user calls a policy as one, for the actions of the log."""
+    """Convert a user's policy to a ``Policy`` for the actions of the log."""
     if isinstance(given, Policy):
         if (log.actions is None) != isinstance(given, Gaussian):
             raise InputError(
@@ -80,7 +80,7 @@ def _is_ordered(log: Log) -> bool:
 
 
 def _classifier(name: str, model: Any, log: Log) -> Callable[[np.ndarray], object]:
-    """The probabilities of a fitted classifier, as scikit-learn has them, by its classes."""
+    """The probabilities of a fitted classifier in the style of scikit-learn, by its classes."""
     classes = getattr(model, "classes_", None)
     if classes is None or np.ndim(classes) != 1:
         raise InputError(f"`{name}` must be fitted to one action a state: it has no list `classes_`; fit it first")

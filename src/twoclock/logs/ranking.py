@@ -35,14 +35,14 @@ class PolicyComparison:
     estimates: Mapping[str, ValueEstimate]
     level: float
     stream: bool
-    stretch: float  # of an interval that holds at many looks
+    stretch: float  # the stretch of an interval that holds at many looks
     deviations: Float[np.ndarray, "b m"]
 
     @classmethod
     def of(
         cls, estimates: Mapping[str, ValueEstimate], level: float, *, stream: bool, stretch: float = 1.0
     ) -> PolicyComparison:
-        """Resample clusters, in groups where they are many, together with the errors that clusters do not show."""
+        """Resample clusters (in groups if they are many), together with errors that are not in the clusters."""
         rng, ones = np.random.default_rng(0), list(estimates.values())
         influence = np.column_stack([one.influence for one in ones])  # type: ignore[misc]
         groups = in_blocks(influence)[0] if stream else influence
@@ -95,7 +95,7 @@ class PolicyComparison:
         return table.sort_values("value", ascending=False, ignore_index=True)
 
     def _stretch(self, largest: np.ndarray, count: int) -> float:
-        """How many times longer intervals are that hold for ``count`` numbers at once."""
+        """The factor by which intervals are longer if they hold for ``count`` numbers at once."""
         from scipy.special import ndtri
 
         if count < 2:

@@ -17,7 +17,7 @@ from twoclock.logs.estimators import effective_size
 from twoclock.logs.standard_error import interval
 from twoclock.protocols import InputError
 
-_FEWEST = 5.0  # effective episodes in the tail that is asked for
+_FEWEST = 5.0  # effective episodes in the requested tail
 
 
 def quantile(returns: Float[np.ndarray, "2 e"], p: float, level: float) -> Estimate:

@@ -14,14 +14,14 @@ from twoclock.validation import short_repr
 Columns = dict[str, np.ndarray]
 _LARGEST = 1e100  # the squares of larger numbers overflow when they are summed
 _FINITE = "is missing or not finite"
-NEXT = "gives a next state"  # a rule of the next row, whatever stands in this one
+NEXT = "gives a next state"  # a rule of the next row, whatever is in this one
 Label = str | int | float
 """A discrete action."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Which columns are what; ``state`` and ``next_state`` may be several."""
+    """The columns of each role; ``state`` and ``next_state`` may have several."""
 
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -43,7 +43,7 @@ class Roles:
 
 @dataclass(frozen=True, eq=False)
 class RawRows:
-    """Some consecutive rows, by role, as they were written."""
+    """Some consecutive rows, by role, unchanged."""
 
     state: np.ndarray
     action: np.ndarray
@@ -89,7 +89,7 @@ def is_text(column: np.ndarray) -> bool | None:
 
 
 def _numbers(name: str, column: np.ndarray) -> np.ndarray:
-    """Convert to floats; an entry that is no number becomes NaN, which the rules then name."""
+    """Convert to floats; an entry that is no number becomes NaN, which the rules then report."""
     if column.dtype.kind == "O":
         numbers = (int, float, np.number, np.bool)
         entries = [entry for entry in column.ravel().tolist() if entry is not None]
@@ -110,12 +110,12 @@ def _not_numbers(name: str, what: str) -> str:
 
 
 def _flags(name: str, column: np.ndarray) -> np.ndarray:
-    """Convert to floats; text becomes NaN, since every text but the empty one would count as true."""
+    """Convert to floats; text becomes NaN, since every nonempty text would count as true."""
     return np.full(len(column), np.nan) if is_text(column) else _numbers(name, column)
 
 
 def _steps(name: str, column: np.ndarray) -> np.ndarray:
-    """Numbers of steps as floats, or timestamps as they are."""
+    """Numbers of steps as floats; timestamps unchanged."""
     if column.dtype.kind == "M":
         return column.astype("datetime64[us]")
     if is_text(column):
@@ -128,7 +128,7 @@ def _steps(name: str, column: np.ndarray) -> np.ndarray:
 
 
 def in_roles(columns: Columns, roles: Roles) -> RawRows:
-    """Sort the columns of a table by what they are."""
+    """Assign the columns of a table to their roles."""
 
     def one_column(name: str, convert: Callable[[str, np.ndarray], np.ndarray] = _numbers) -> np.ndarray:
         column = columns[name]
@@ -182,18 +182,18 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
 
 
 class CheckedRows(NamedTuple):
-    """Rows with what follows from their neighbours."""
+    """Rows with information from their neighbours."""
 
     first: np.ndarray  # an episode begins with this row
-    last: np.ndarray  # it ends with this one, or the log does
-    next_state: np.ndarray  # as given, or the following row's; the row's own where nothing follows
-    known: np.ndarray  # whether there is a next state, or none is needed because the episode terminated
+    last: np.ndarray  # the episode or the log ends with this row
+    next_state: np.ndarray  # the given one, or the state of the following row; the row's own state at the end
+    known: np.ndarray  # whether there is a next state, or the episode terminated
     bad: np.ndarray  # whether it breaks a rule
     faults: dict[tuple[str, str], np.ndarray]  # (column, rule) → the rows that break it
 
 
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:
-    """Check the rules that need no more than a row and its neighbours."""
+    """Check the rules that concern a row and its neighbours only."""
     n = len(raw)
     ended_before = _shift(raw.ended, None if before is None else before.ended, False)
     first = ended_before.copy()
@@ -257,7 +257,7 @@ def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Ro
 
 
 def _as_time(step: np.ndarray) -> np.ndarray:
-    """Numbers of steps as they are, timestamps as microseconds."""
+    """Numbers of steps unchanged; timestamps as microseconds."""
     if step.dtype.kind != "M":
         return step
     return np.where(np.isnat(step), np.nan, step.astype(np.int64).astype(float))
@@ -269,7 +269,7 @@ def _shift(column: np.ndarray, before: np.ndarray | None, otherwise: object) -> 
 
 
 def _is_missing(column: np.ndarray) -> np.ndarray:
-    """Mark the rows that have an entry that is missing or not finite."""
+    """Mark the rows with an entry that is missing or not finite."""
     kind = column.dtype.kind
     if kind not in "fmMO":
         return np.zeros(len(column), bool)

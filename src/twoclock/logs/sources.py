@@ -51,11 +51,11 @@ def _parquet(path: str | Path) -> ColumnSource:
         with _opened(file) as opened:
             columns = [i for i in range(len(opened.schema)) if opened.schema.column(i).path.split(".")[0] in names]
             for _ in opened.reader.iter_batches(0, [number], columns, False):
-                pass  # finds damage in the metadata, which `column` below would answer by ending the process
+                pass  # finds damage in the metadata, at which `column` below would end the process
             group, left = opened.metadata.row_group(number), sizes[part]
             widest = max(group.column(i).num_values for i in columns) // left
             rows = max(min(dataset.ROWS, _NUMBERS // max(widest, 1)), 1)
-            # Without Arrow's threads: a caller that reads several parts at once has threads, and the two can deadlock.
+            # Without Arrow's threads: a caller may read several parts in threads, and the two can deadlock.
             for batch in opened.iter_batches(rows, row_groups=[number], columns=list(names), use_threads=False):
                 batch.validate(full=True)
                 left -= len(batch)
@@ -80,7 +80,7 @@ def _csv(path: str | Path) -> ColumnSource:
         with pa.input_stream(str(file)) as stream:
             header = stream.read(1 << 16).split(b"\n")[0]
         separator = max(",;\t", key=lambda mark: header.count(mark.encode()))
-        block = min(max(40 * size, 1 << 20), 1 << 30)  # a column's kind is taken from the first block: of all rows
+        block = min(max(40 * size, 1 << 20), 1 << 30)  # the first block sets a column's kind
         table = csv.read_csv(
             file,
             csv.ReadOptions(block_size=block),
@@ -165,7 +165,7 @@ def open_table(given: Any) -> ColumnSource:
             where = f"`source[{short_repr(str(name))}]`"
             try:
                 columns[str(name)] = _as_column(entry)
-            except Exception as error:  # lists of different lengths, and whatever an object of the user's raises
+            except Exception as error:  # lists of different lengths, or any error of a user's object
                 raise InputError(f"{where} is no column: {first_line(error)}") from None
             if not columns[str(name)].ndim:
                 raise InputError(f"{where} must have an entry for each row, got {short_repr(entry)}")
@@ -188,8 +188,8 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _as_column(given: Any, rows: int = 0) -> np.ndarray:
-    """An array of numbers, text or rows of them; missing is NaN in floats, else None. It may be for more ``rows``."""
-    if isinstance(given, (list, tuple)):  # NumPy would make text of numbers among text
+    """An array of numbers or text, or rows of them; a missing entry is NaN in floats, else None."""
+    if isinstance(given, (list, tuple)):  # NumPy would convert numbers among text to text
         given = np.fromiter(given, object, len(given))
     elif isinstance(given, np.ma.MaskedArray):
         given = np.where(np.ma.getmaskarray(given), np.array(None), given.data.astype(object))
@@ -228,7 +228,7 @@ def _as_column(given: Any, rows: int = 0) -> np.ndarray:
 
 
 def _without_zone(moment: datetime) -> datetime:
-    """A moment in UTC; without a zone as it is."""
+    """A time in UTC; unchanged if it has no zone."""
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 
 
@@ -305,5 +305,5 @@ def _episode_columns(number: int, episode: object) -> Columns:
             raise InputError(
                 f"`source[{number}].infos['action_log_prob']` must have {steps + 1} entries, got {logs.shape}"
             )
-        columns["propensity"] = np.exp(logs[1:])  # what reset returned, the first, goes with no action
+        columns["propensity"] = np.exp(logs[1:])  # the first entry, from reset, belongs to no action
     return columns

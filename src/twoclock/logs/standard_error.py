@@ -2,18 +2,17 @@
 
     se² = Σ_clusters ψ² · k/(k − 1)  +  Σ_missing ⅛(xd)²  +  (ℓ (max Q − min Q)/2)²
 
-* ψ is what a cluster of episodes adds to the error.
-* A pair of a table that was seen n times has the weight x in each row. Its n rows fit their own mean, so n rows that
-  are alike have no residual, which does not mean that the next one will be like them. Half a row more stands for it,
-  which leads where any row of its state does, or stays, with a spread as large as residuals are on average in the state
-  and in the log, whichever is larger. Whether such a row is there is a rare event, so its error is skewed: a pair that
-  never failed in twenty rows may fail once in eight, not less often than never.
-* ℓ is the share of the policy's path that leads to pairs that the log has no data for.
+* ψ is the contribution of a cluster of episodes to the error.
+* A pair of a table that was seen n times has the weight x in each row. Its n rows fit their own mean, so n equal rows
+have no residual, although the next row may differ. So half a row is added. It leads where any row of its state leads,
+or stays; its spread is the mean residual of the state or of the log, whichever is larger. Such a row is a rare event,
+so its error is skewed: a pair that never failed in twenty rows may fail once in eight, but not less often than never.
+* ℓ is the share of the policy's path that leads to pairs without data in the log.
 
-The interval is value ± t·se, and reaches as far as the same with its skewness corrected where that is further. With few
-episodes and rewards that are large but rare, the ends of a symmetric interval are wrong on the side of the tail. It
-also reaches as far as the intervals with richer features and with traces do: whether the features hold the value is
-known to the noise of these comparisons and no better.
+The interval is value ± t·se. It is widened to the interval with corrected skewness where that is wider: with few
+episodes and large but rare rewards, a symmetric interval is wrong on the side of the tail. It is also widened to the
+intervals with richer features and with traces, since these comparisons show only up to their noise whether the features
+represent the value.
 
 Reference: Hall, *On the removal of skewness by transformation*, 1992; Agresti & Coull, *Approximate is better than
 "exact"*, 1998, for observations that are added.
@@ -32,11 +31,11 @@ from twoclock.logs.features import table_of
 from twoclock.logs.unseen_pairs import unseen_share
 
 _TINY = 1e-300
-_RATE = 1 / 8  # how often a log lacks each of the four rows that stand for half a row of a pair
+_RATE = 1 / 8  # how often a log lacks each of the four rows that represent half a row of a pair
 
 
 class Interval(NamedTuple):
-    """A standard error with the clusters it comes from, and the ends of the interval."""
+    """A standard error with its clusters, and the ends of the interval."""
 
     se: float
     clusters: int
@@ -53,7 +52,7 @@ def interval(
     missing: Float[np.ndarray, " p"] | None = None,
     stretch: float = 1.0,
 ) -> Interval:
-    """The interval of a value by what clusters add to its error, which sums to about 0.
+    """The interval of a value from the contributions of clusters to its error, which sum to about 0.
 
     Args:
         value: the estimate.
@@ -61,7 +60,7 @@ def interval(
         level: the coverage.
         stream: whether clusters follow each other in one stream.
         missing: the errors of rows that the log may lack, as ``thin_errors`` gives them.
-        stretch: how many times longer the interval is, for one that holds at many looks.
+        stretch: the factor by which an interval that holds at many looks is longer.
 
     >>> import numpy as np
     >>> band = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
@@ -79,13 +78,13 @@ def interval(
     sums = in_blocks(influence)[0] if stream else influence
     off = sums - sums.mean()
     squares, cubes, fourths = ((off**power).sum() for power in (2, 3, 4))
-    # Satterthwaite: where few clusters carry the error, it is known as well as from few.
+    # Satterthwaite: if few clusters carry the error, the degrees of freedom are those of few clusters.
     freedom = min(freedom, 2 * float(squares**2 / max(fourths - squares**2 / len(off), _TINY)))
     t = stretch * float(stdtrit(max(freedom, 2.0), (1 + level) / 2))
     # The skewness of the estimate is that of its clusters over √k, and of the counts of missing rows, by their shares.
     counts = float((missing**3).sum()) / _RATE**0.5
     skewness = (float(cubes / max(squares**1.5, _TINY)) * clustered**3 + counts) / max(se**3, _TINY)
-    # The statistic lies between these quantiles, so the value between the estimate less either.
+    # The statistic lies between these quantiles, so the value lies between the estimate minus either.
     low, high = -max(t, _corrected(t, skewness)), -min(-t, _corrected(-t, skewness))
     return Interval(se, int(blocks.blocks), value + low * se, value + high * se)
 
@@ -106,7 +105,7 @@ def _corrected(t: float, skewness: float) -> float:
 def interval_of(
     one: ValueEstimate, level: float, *, stream: bool, minus: ValueEstimate | None = None, stretch: float = 1.0
 ) -> Interval:
-    """The interval of an estimate, or of what it is more than another on the same log."""
+    """The interval of an estimate, or of its difference from another on the same log."""
     if minus is not None:
         one = difference(one, minus)
     assert one.influence is not None
@@ -120,7 +119,7 @@ def interval_of(
 
 
 def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
-    """What one estimate is more than another on the same log; errors that both share cancel."""
+    """The difference of two estimates on the same log; errors that both share cancel."""
     assert one.influence is not None
     assert other.influence is not None
     thin, shifts = other.thin if one.thin is None else one.thin, one.shifts
@@ -133,10 +132,10 @@ def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
 
 
 def thin_errors(context: EstimatorContext) -> Float[np.ndarray, " p"] | None:
-    """The errors of rows that a table's log may lack, of pairs without data as the last two; None for other features.
+    """The errors of rows that a table's log may lack, the last two for pairs without data; None for other features.
 
-    Each is the move of the value by one such row, by the root of how many of them there may be. Their squares add up to
-    a variance.
+    Each is the shift of the value by one such row, times the root of the possible number of such rows. Their squares
+    add up to a variance.
     """
     estimand, table = context.estimand, table_of(context.estimand.features)
     if table is None:
@@ -155,7 +154,7 @@ def thin_errors(context: EstimatorContext) -> Float[np.ndarray, " p"] | None:
     stays, moves = here - own, led - own
     lacking = noise - _RATE * 2 * (stays**2 + moves**2 + spread)
     spread = np.sqrt(spread + np.maximum(lacking, 0.0) / (2 * _RATE))
-    # Half a row in all, as in Jeffreys' prior: at evens it stays, or leads where any row of its state does.
+    # Half a row in all, as in Jeffreys' prior: with equal odds it stays, or leads where any row of its state leads.
     jumps = np.stack([stays, stays, moves + spread, moves - spread]).reshape(4, -1)
     errors = np.where(visits > 0, context.solution.x * jumps, 0.0).ravel() * _RATE**0.5
     beyond = unseen_error(context) / 2**0.5
@@ -163,5 +162,5 @@ def thin_errors(context: EstimatorContext) -> Float[np.ndarray, " p"] | None:
 
 
 def unseen_error(context: EstimatorContext) -> float:
-    """The standard error for what the log has no data for: half the range of Q, for its share of the path."""
+    """The standard error for pairs without data: half the range of Q, times their share of the path."""
     return unseen_share(context) * float(np.ptp(context.solution.theta[context.moments.C.diagonal() > 0])) / 2

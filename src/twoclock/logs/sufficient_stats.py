@@ -1,9 +1,9 @@
-"""What is estimated, and the sums over the log that linear estimators need, in two passes.
+"""The estimand, and the sums over the log that linear estimators need, in two passes.
 
     A = Σφ(φ − γφ̄')ᵀ        b = Σφr        C = Σφφᵀ        φ̄₀ = Σ_starts φ̄(s₀)             by groups of episodes
     v̂ − v ≈ Σ wδ + (φ̄₀(s₀)ᵀθ − v̂)/n₀,    δ = r + γφ̄'ᵀθ − φᵀθ,    w = xᵀφ                   by clusters of episodes
 
-They are additive, so parts of the log can be summed anywhere and in any number of places.
+They are additive, so the parts of the log can be summed in any processes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from twoclock.logs.dataset import Batch, Log
 from twoclock.logs.features import Matrix, PairFeatures, csr_rows, table_of, to_dense
 from twoclock.logs.policies import Policy
 
-SPARSE_FROM = 300  # features; below, the sums of a table are dense, which is faster
-OVERLAPPING_FROM = 600  # of features that overlap, such as tiles, whose C is no diagonal
+SPARSE_FROM = 300  # features; for fewer, the sums of a table are dense, which is faster
+OVERLAPPING_FROM = 600  # of overlapping features, such as tiles, whose C is not diagonal
 MOST_DENSE = 4_000  # dense features, of which A is a d × d matrix
 _MOST_WEIGHTS = 100_000
 _LAGS = (1, 2, 4)  # each doubles the rows that a trace is over
@@ -29,7 +29,7 @@ _LAGS = (1, 2, 4)  # each doubles the rows that a trace is over
 class Estimand:
     """The value of a policy on a log, with features and a discount.
 
-    Units are what is taken as independent: episodes, or in one long stream rows, of which blocks are made.
+    Units are the independent parts: episodes, or, in one long stream, rows that are grouped into blocks.
     """
 
     log: Log
@@ -52,14 +52,14 @@ class Estimand:
         return (batch.row if self.stream else batch.episode) * count // self.units
 
     def span(self, part: int, count: int) -> range:
-        """The groups or clusters, of ``count`` in all, that a part of the log may have rows in."""
+        """The groups or clusters, of ``count`` in all, in which a part of the log may have rows."""
         parts, at = self.log.parts, "row" if self.stream else "episode"
         first = max(getattr(parts[part], at) - 1, 0)
         last = getattr(parts[part + 1], at) - 1 if part + 1 < len(parts) else self.units - 1
         return range(first * count // self.units, max(last, first) * count // self.units + 1)
 
     def begins(self, batch: Batch) -> np.ndarray:
-        """Mark the rows whose states the value is a mean over."""
+        """Mark the rows of the states over which the value is a mean."""
         if self.start is not None:
             return np.zeros(len(batch), bool)
         return np.ones(len(batch), bool) if self.visited else batch.first
@@ -77,7 +77,7 @@ class Estimand:
         return phi, after.multiply(continues).tocsr()
 
     def instruments(self, phi: Matrix, batch: Batch) -> Matrix:
-        """What residuals are projected on: φ, or z = Σ_k γᵏφ(s₋ₖ, a₋ₖ) over the last rows of the episode."""
+        """The instruments of the residuals: φ, or z = Σ_k γᵏφ(s₋ₖ, a₋ₖ) over the last rows of the episode."""
         if not self.traced:
             return phi
         from scipy.sparse import csr_array  # slow to load
@@ -112,7 +112,7 @@ class Moments:
     starts: Float[np.ndarray, " g"]  # how many there are
     rows: Float[np.ndarray, " g"]  # transitions, by group
     reward: Float[np.ndarray, " 2"] = field(default_factory=lambda: np.full(2, np.inf))  # the least, minus the largest
-    start: Float[np.ndarray, " d"] | None = None  # φ̄₀ where it is given
+    start: Float[np.ndarray, " d"] | None = None  # φ̄₀ if it is given
 
     @classmethod
     def zeros(cls, estimand: Estimand, groups: range) -> Moments:
@@ -217,8 +217,8 @@ def run_starts(labels: np.ndarray) -> np.ndarray:
 class Scores:
     """Sums over each cluster, for several pairs (θ, x) side by side.
 
-    Of the first pair there are also Σw², Σ|w| and Σ of negative |w| in all, some weights w for a picture, and for
-    tables Σδ², ΣγV(s') and Σ(γV(s'))² of each feature.
+    For the first pair there are also Σw², Σ|w| and the sum of |w| over negative w, a sample of weights w for a picture,
+    and for tables Σδ², ΣγV(s') and Σ(γV(s'))² of each feature.
     """
 
     first: int  # the number of the first cluster

@@ -1,7 +1,8 @@
-"""Pairs of a table that a log has no data for: which pairs stand for them, and how much of the policy's path they are.
+"""Pairs of a table without data in the log: the pairs that replace them, and their share of the policy's path.
 
-An unknown Q would be 0 in the fixed point, which is good or bad by where rewards have their zero. A pair without data
-is taken for the mean of the state's other pairs, by their visits, and a state without any for the pairs that led there.
+Otherwise an unknown Q would be 0 in the fixed point, and that depends on the zero of the rewards. A pair without data
+is replaced by the mean of the state's other pairs, weighted by their visits; a state without data by the pairs that led
+there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Counts = tuple[np.ndarray, np.ndarray]
 
 
 def with_alike(features: PairFeatures, log: Log, passes: Callable[..., Iterator[Counts]]) -> PairFeatures:
-    """Give a table the pairs that stand for those without data; ``passes`` maps a function over parts of the log."""
+    """Give a table the substitutes of pairs without data; ``passes`` maps a function over parts of the log."""
     from scipy.sparse import csr_array  # slow to load
 
     table = table_of(features)
@@ -60,17 +61,17 @@ def count_pairs(features: Crossed, log: Log, part: int) -> Counts:
 
 
 def unseen_share(context: EstimatorContext) -> float:
-    """The share of the policy's discounted path that leads to what the log has no data for.
+    """The share of the policy's discounted path that leads to pairs without data.
 
-    For a table it is E[γ^τ], τ the first time that the policy does what was never seen. For other features it is the
-    part of the policy's features beyond the span of the log's, relative to the start's.
+    For a table it is E[γ^τ], τ the first time that the policy takes an unseen action. For other features it is the part
+    of the policy's features outside the span of the log's, relative to that of the start.
     """
     features = context.estimand.features
     A, b, phi0 = context.moments.total()
     x = context.solution.x
     if isinstance(features, Crossed) and table_of(features) is not None:
         unseen = context.moments.C.diagonal() == 0
-        if features.alike is not None:  # until then: no other pair stands for one without data
+        if features.alike is not None:  # at first no pair without data has a substitute
             A, phi0 = A - A @ features.alike, phi0 - features.alike.T @ phi0
             x = solve_lstd(A, b, phi0, context.basis).x
         # A state that the table lacks has no feature at all, and is missing from the start's mass.

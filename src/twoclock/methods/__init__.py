@@ -102,7 +102,7 @@ def running_means(forgetting: float = 0.0) -> Standard:
     For F = θ − T(θ, ω) and G = ω − s(X), where ω is a statistic and θ the fast variable (``problems.lqr_model``).
 
     Args:
-        forgetting: the least weight of the newest sample: with 0.01 it forgets all but the last hundred or so.
+        forgetting: the least weight of the newest sample; 0.01 forgets all but about the last hundred samples.
     """
     number("running_means(forgetting=…)", forgetting, 0, 1, below=True)
     return Standard(1.0, Power(1.0, shift=2.0, floor=forgetting))
@@ -140,8 +140,8 @@ def adam(
     Where α and β do not fall the iterates end in a neighbourhood, and noise that is skewed moves its centre.
 
     Args:
-        alpha, beta: the step sizes of θ and ω; a step is about so long, whatever the units of F and G.
-        levels: "both", or the one that has Adam, "theta" or "omega"; the other steps plainly. For TD(λ) whose trace is
+        alpha, beta: the step sizes of θ and ω; the approximate length of a step, in any units of F and G.
+        levels: "both", or only one of "theta" and "omega"; the other then steps without Adam. For TD(λ) whose trace is
             ω (`problems.with_trace`) take "theta" and β = 1.
         b1, b2: the decay rates of the mean of directions and of the mean of their squares.
 

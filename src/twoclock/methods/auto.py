@@ -1,4 +1,4 @@
-"""The default: a method that needs no step size, chosen by the sizes of θ and ω, and what to say of how it ended."""
+"""The default: a method that needs no step size, chosen by the sizes of θ and ω, and the report on its arrival."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from twoclock.methods.zap import Zap, ZapState
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.validation import whole
 
-# Squared, of the size of θ: what may be unknown in directions that the samples say little of; in standard errors how
-# far a seed may be from the median of all, and for how many seeds that is asked; a ratio that stands for no test.
+# The squared share of θ's size that may be unknown in directions with little data; how many standard errors a seed may
+# be from the median of all, and for how many seeds that is tested; a ratio that stands for "no test".
 _LOOSE, _APART, _ENOUGH_SEEDS, _NO_TEST = 0.01, 6.0, 3, 1e30
 _DOWN = -0.1  # the least slope, over the largest, at which noise alone may have made it negative
 _UNTESTED = "without matrices there is no test for it"
@@ -33,7 +33,7 @@ _REMEDIES = {
 
 
 class NotArrivedWarning(UserWarning):
-    """The default method has not arrived on some seeds; ``result.chosen`` says why, and what to do."""
+    """The default method has not arrived on some seeds; ``result.chosen`` gives the reason and the remedy."""
 
 
 AutoState = ZapState | CandidatesState
@@ -41,13 +41,13 @@ AutoState = ZapState | CandidatesState
 
 @pytree
 class Auto(Method):
-    """The default method: ``Zap`` where its matrices are affordable, else ``Candidates``; nothing to choose.
+    """The default method: ``Zap`` where its matrices are affordable, else ``Candidates``. It has no step size.
 
     The choice depends on the sizes of θ and ω alone; ``result.chosen`` explains it, and ``result.method`` is the chosen
     method, which runs the same, bit for bit.
 
     Args:
-        max_dim: the most entries of θ and ω together for which it is ``Zap``, which stores the square of that number.
+        max_dim: the largest number of entries of θ and ω together for ``Zap``, which stores the square of that number.
 
     >>> import twoclock as tc
     >>> tc.solve(tc.problems.quadratic(dim=2), steps=500, seeds=3).method
@@ -87,12 +87,12 @@ class Auto(Method):
     def explain(
         self, theta: PyTree, omega: PyTree, steps: int, against: Sequence[str], reported: Mapping[str, np.ndarray]
     ) -> str:
-        """Say in one line which method ran, why, at what cost, whether it arrived, and what to do where it did not.
+        """Report in one line which method ran, why, at what cost, whether it arrived, and the remedy if it did not.
 
         Args:
             theta, omega: of one seed.
-            steps: of the run.
-            against: what speaks against the arrival of each seed, "" where nothing does.
+            steps: the number of steps of the run.
+            against: the objection to the arrival of each seed; "" if there is none.
             reported: what ``report`` gave at the end, by name, one entry per seed; it may be empty.
         """
         slow, fast = tree_math.size(theta), tree_math.size(omega)
@@ -116,7 +116,7 @@ def _method_of(state: AutoState) -> Zap | Candidates:
 
 
 def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem: bool = True) -> list[str]:
-    """What speaks against the arrival of each seed, "" where nothing does.
+    """The objection to the arrival of each seed; "" if there is none.
 
     Args:
         reported: what ``report`` gave at the end, by name, one entry per seed.
@@ -146,13 +146,13 @@ def objections(reported: Mapping[str, np.ndarray], theta: PyTree, *, one_problem
         (agree | (count < _ENOUGH_SEEDS) | (not one_problem), "it is far from where the other seeds are"),
     )
     found = [next((words for passed, words in rules if not passed[i]), "") for i in range(count)]
-    # A seed that passes where most do not may have passed by luck.
+    # If most seeds fail, one that passes may have passed by chance.
     doubtful = one_problem and count >= _ENOUGH_SEEDS and found.count("") < count / 2
     return [reason or (_DOUBTFUL if doubtful else "") for reason in found]
 
 
 def summarize(against: Sequence[str]) -> str:
-    """Say how many seeds arrived, what speaks against the others, and what to do."""
+    """Report how many seeds arrived, the objections to the others, and the remedy."""
     missing = [reason for reason in against if reason]
     if not missing:
         return "every seed arrived"

@@ -1,4 +1,4 @@
-"""Averages of the iterates of any method, Polyak's and Richardson–Romberg's, and what their intervals need."""
+"""Averages of the iterates of any method, Polyak's and Richardson–Romberg's, and the data for their intervals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STEP_COUNT = (
 
 
 def check_outputs(what: str, intervals: object) -> None:
-    """Check that it names the outputs to have intervals for."""
+    """Check the argument that names the outputs with intervals."""
     if isinstance(intervals, bool):
         return
     if not callable(intervals):
@@ -67,14 +67,14 @@ class _Averaging(Method):
         return dataclasses.replace(state, path=begin(self._outputs(state), not isinstance(self.intervals, bool)))
 
     def _follow(self, before: S, state: S, n: Scalar) -> S:
-        """The state with the path of the one before and one more iterate."""
+        """The state with one more iterate in its path."""
         if before.path is None:
             return state
         old = self._outputs(before) if before.path.value is None else before.path.value
         return dataclasses.replace(state, path=advance(before.path, old, self._outputs(state), n))
 
     def _track(self, path: Path, now: Outputs, n: Scalar, omega: PyTree) -> dict[str, PyTree]:
-        """The statistics that an interval needs at a mark, and those that show whether to trust it.
+        """The statistics of an interval at a mark, and those that show whether it can be trusted.
 
         n: the iterates in the mean · estimate: y_n · scale: √(V/n) · effective: how many independent iterates it is
         worth · exponent, memory: how fast step sizes and averaging weights fall; of β only where ω has an entry.
@@ -93,13 +93,13 @@ class Polyak(_Averaging):
 
         θ̄_n = Σ_{k=1..n} k^power θ_k / Σ_{k=1..n} k^power        and the same for ω
 
-    The inner method's trajectory does not change by a bit. A power above 0 forgets the start faster and costs a factor
+    The inner method's trajectory is unchanged, bit for bit. A power above 0 forgets the start faster and costs a factor
     (1+power)²/(1+2·power) in variance.
 
     Args:
-        method: any method; its own estimate is what gets averaged.
-        power: the exponent of the weights, not negative; ½ by default. With intervals it is 0, and no other is taken:
-            weights that grow make V and the error of the mean dependent, and no level would be what it says.
+        method: any method; its own estimate is averaged.
+        power: the exponent of the weights, not negative; ½ by default. With intervals it must be 0: weights that grow
+            make V and the error of the mean dependent, so coverage would differ from the level.
         skip: the burn-in, the number of first steps that the mean leaves out; k counts from there.
         intervals: True for an interval for each coordinate of θ; or a function (θ, ω) → array, or dict of arrays, of
             the outputs to have intervals for (a loss, a difference, ω itself), taken at the means. The run stores three
@@ -147,8 +147,8 @@ class Polyak(_Averaging):
         if self.intervals:  # all weights are 1
             weights = Sum(n, state.weights.residue)
         else:
-            # Σ_{k≤n} (k/n)^power: in units of the newest weight they lie in [1, n], and no power overflows. From n−1 to
-            # n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
+            # Σ_{k≤n} (k/n)^power: relative to the newest weight the sum lies in [1, n], so no power overflows. From n−1
+            # to n all older weights shrink by a share 1 − (1 − 1/n)^power; at n = 1 there are none.
             older = jax.tree.map(lambda w: jnp.where(n > 1, w, jnp.zeros_like(w)), state.weights)
             shrink = -jnp.expm1(cast("float", self.power) * jnp.log1p(-1 / jnp.maximum(n, 2)))
             weights = add(older, 1 - shrink * older.value)
@@ -184,10 +184,10 @@ class RichardsonRomberg(_Averaging):
 
     With constant steps the mean of the iterates settles O(α) away from the answer, the combination O(α²) away. α and β
     are doubled, averaging weights such as λ stay; the method must still be stable at 2α. Where samples depend on θ (a
-    policy that learns and acts at once), the second run sees those of another policy and the bias stays.
+    policy that learns while it acts), the second run sees the samples of another policy and the bias remains.
 
     Args:
-        method: any method, with constant steps in the paper. Its own estimate is what gets averaged.
+        method: any method, with constant steps in the paper. Its own estimate is averaged.
         skip: the burn-in, the number of first steps that the means leave out.
         intervals: the outputs to have confidence intervals for, as in ``Polyak``.
 
@@ -232,12 +232,12 @@ class RichardsonRomberg(_Averaging):
 
 
 def count_averaged(k: Scalar, skip: Scalar) -> Float[Array, ""]:
-    """How many iterates the mean is of after step k; 1 while all were skipped, for it then follows the iterate."""
+    """The number of iterates in the mean after step k; 1 during the burn-in, when the mean follows the iterate."""
     return jnp.maximum(jnp.asarray(k, float) + 1 - skip, 1)
 
 
 def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
-    """The outputs to have intervals for, by name."""
+    """The outputs with intervals, by name."""
     if isinstance(intervals, bool):
         values: PyTree = {"theta": theta}
     else:
@@ -252,7 +252,7 @@ def outputs(intervals: OutputChoice, theta: Floats, omega: Floats) -> Outputs:
 def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Array, ""]]:
     """How fast each step size (or averaging weight) falls over the last half of k steps, p̂ in α_k ~ k^−p̂; else NaN.
 
-    Measured rather than read off, so that a floor, a shift or a user's function counts for what it does.
+    It is measured, so that a floor, a shift or a user's function has its actual effect.
     """
     later = jnp.asarray(k, jnp.int32)
     sooner = later // 2

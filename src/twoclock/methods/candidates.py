@@ -1,4 +1,4 @@
-"""Two methods on the same samples, and the one to believe: by means of F and G that later samples have at both."""
+"""Two methods on the same samples, judged by the means of F and G at both estimates over later samples."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from twoclock.protocols import Method, Operator, PyTree, Scalar, pytree
 from twoclock.tree_math import as_vector
 from twoclock.validation.arrays import Array
 
-# Batches of a frozen estimate; many entries share their noise, so that few batches know it.
+# Batches of a frozen estimate; many entries average their noise, so that few batches are enough.
 _BATCHES = 4
-# By how much a squared mean must be the larger, in squared standard errors, for the other candidate to be believed; and
-# how many times as large for it to be sent there.
+# How much larger a squared mean must be, in squared standard errors, for the other candidate to be chosen; and how
+# many times larger for its own candidate to be moved there.
 _MARGIN, _WORSE = 2.0, 4.0
-# Steps lead away where squares are so many times what they are at the start, after so many samples.
+# Steps lead away if squares are so many times larger than at the start, after so many samples.
 _AWAY, _EARLY = 1e4, 16
 # A mean is zero if its square is at most so many times its noise: the noise of many entries is known well.
 _WITHIN, _NOTHING = 4.0, 1e-5
@@ -35,13 +35,13 @@ _LEAD, _PLAIN = MatrixFreeZap(), DoG()
 
 @pytree
 class CandidatesState:
-    theta: PyTree  # of the candidate that is believed
+    theta: PyTree  # of the chosen candidate
     omega: PyTree
     lead: MatrixFreeZapState
     plain: DoGState
     check: FrozenCheck  # of the lead
     plain_check: FrozenCheck
-    proven: Float[Array, "*lanes n"]  # the last frozen estimate that later samples found nearer than the start
+    proven: Float[Array, "*lanes n"]  # the last frozen estimate that later samples showed to be better than the start
     take_plain: Float[Array, "*lanes"]  # 1 where the estimate is that of the plain steps, else 0
 
 
@@ -58,12 +58,12 @@ def _led_away(now: Float[Array, 2], usual: Float[Array, 2], unit: Float[Array, "
 
 @pytree
 class Candidates(Method):
-    """``MatrixFreeZap`` and ``DoG`` on the same samples, and of both the estimate that these favour.
+    """``MatrixFreeZap`` and ``DoG`` on the same samples; the better estimate of the two is reported.
 
     Both estimates are frozen whenever the number of samples is a power of two, and F and G are averaged there over the
-    samples that come after. The candidate with the smaller means gives the estimate; one whose means are far larger
-    continues from where the other is, as does one that leaves the finite numbers. So a matrix gain that is misled by
-    flat, jumping or very noisy slopes is caught by steps that need none. Memory is some forty copies of θ and ω.
+    samples that come after. The candidate with the smaller means gives the estimate. One whose means are far larger, or
+    that overflows, continues from the other's iterate. So ``DoG``, which uses no slopes, corrects a matrix gain that
+    flat, discontinuous or very noisy slopes have misled. Memory is some forty copies of θ and ω.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.methods.Candidates(), steps=500, seeds=3)
@@ -132,7 +132,8 @@ class Candidates(Method):
         self, back: Callable[[jax.Array], PyTree], k: Scalar, lead: MatrixFreeZapState, plain: DoGState,
         check: FrozenCheck, plain_check: FrozenCheck, proven: jax.Array, take_plain: Float[Array, ""],
     ) -> tuple[Any, ...]:  # fmt: skip
-        """Take the candidate with the smaller means, send the other there if they are far larger, freeze both again."""
+        """Take the candidate with the smaller means, move the other there if its means are far larger, freeze both
+        again."""
         slow = tree_math.size(plain.theta)
         at_lead, at_plain = (frozen_check.batches(check) for check in (check, plain_check))
         lead_score = plain_score = start_score = slack = jnp.zeros((), proven.dtype)
@@ -172,11 +173,11 @@ class Candidates(Method):
         return theta, omega
 
     def report(self, state: CandidatesState) -> dict[str, Float[Array, "*lanes"]]:
-        """What the test for arrival needs, from samples after an estimate was frozen.
+        """The data for the test of arrival, from samples after an estimate was frozen.
 
         ``residual`` is the larger of the squared means of F and of G at the frozen estimate, in units of what noise
-        explains, and ``start_ratio`` the squared noise over the square at the start. ``moved_ratio`` is the squared way
-        of θ since the freezing over that from the start, and ``noise_sq`` the way itself.
+        explains, and ``start_ratio`` the squared noise over the square at the start. ``moved_ratio`` is the squared
+        distance that θ moved since the freezing over that from the start, and ``noise_sq`` the former itself.
         """
         lanes, origin = state.take_plain.shape, state.plain.origin
         xp, least = origin.__array_namespace__(), jnp.finfo(origin.dtype)

@@ -1,4 +1,4 @@
-"""Steps that need no slope and no size: the distance from the start over the size of the directions so far."""
+"""Steps without slopes or step sizes: the distance from the start over the size of the directions so far."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import Sum, sqnorm
 from twoclock.validation import NOT_NEGATIVE, check_number
 
-# The samples after which a first step that slopes do not give is a share of the start's size, or 1; that share, which
-# is also that of the length by slopes; and the share of a step that is taken again after a sample that was not finite.
+# After how many samples without slopes the first step is a share of the start's size, or 1; that share, which also
+# scales the length by slopes; and the share of a step that is repeated after a sample that was not finite.
 _SEARCH, _FIRST, _LESS = 64, 1e-2, 0.1
-# The weight of a sample in the mean over a few of them; by how much steps of θ that led away become shorter.
+# The weight of a sample in the short running mean; the factor by which steps of θ that led away become shorter.
 _LATELY, _SLOWER = 0.1, 0.25
 
 
@@ -30,10 +30,10 @@ class DoGState:
     mean: Sum  # the average of the path
     origin: Float[Array, " n"]
     reach: Float[Array, 2]  # the largest distance of θ and of ω from the start,
-    known_reach: Float[Array, 2]  # and what it was when all was well
+    known_reach: Float[Array, 2]  # and its value when all was well
     square: Float[Array, 2]  # the mean of ‖F‖² and of ‖G‖²,
-    lately: Float[Array, 2]  # and that over some ten samples
-    share: Float[Array, 2]  # of the usual step of θ and of ω; less where those led away
+    lately: Float[Array, 2]  # and its mean over some ten samples
+    share: Float[Array, 2]  # the share of the usual step of θ and of ω; smaller where those led away
     count: Float[Array, ""]
 
 
@@ -44,8 +44,8 @@ class DoG(Method):
         θ ← θ − r·F/√Σ‖F‖²        r: the largest distance of θ from its start so far;   ω alike, with G
 
     A step is a length over a size of F, so that nothing depends on the units of θ, ω, F or G, and steps fall like k^−½
-    where noise is all that is left. The first ones are a hundredth of a Newton step along F, where slopes give one.
-    Nothing keeps θ from running ahead of ω, so that on its own it may diverge. Memory is five copies of θ and ω.
+    where only noise is left. The first ones are a hundredth of a Newton step along F, if slopes determine one. θ may
+    run ahead of ω, so the method alone may diverge. Memory is five copies of θ and ω.
 
     Args:
         power: samples weigh i^power in the mean of squares, so that large values at a bad start are forgotten.
@@ -94,7 +94,7 @@ class DoG(Method):
         reach = jnp.maximum(reach, jnp.sqrt(squared_parts(z - state.origin, slow)))
         step = state.share * reach / jnp.sqrt(count * square + jnp.finfo(z.dtype).tiny)
         by = jnp.concatenate([step[0] * value[:slow], step[1] * value[slow:]])
-        # Where a sample was not finite, back towards the average, and with shorter steps.
+        # After a sample that is not finite: back towards the average, and with shorter steps.
         mean = state.mean.value
         path = tree_math.add(state.path, jnp.where(fine, -by, mean - z))
         reach = jnp.where(fine, reach, _LESS * state.reach)
@@ -105,7 +105,7 @@ class DoG(Method):
         return self._kept(state, new)
 
     def _kept(self, old: DoGState, new: DoGState) -> DoGState:
-        """The new state, or the old one where that left the finite numbers."""
+        """The new state, or the old one where the new one is not finite."""
         fine = is_finite((new.path.value, new.reach, new.square))
         return jax.tree.map(lambda a, b: jnp.where(fine, a.astype(b.dtype), b), new, old)
 
@@ -140,7 +140,7 @@ def is_finite(tree: PyTree) -> Bool[Array, ""]:
 
 
 def _sizes(origin: Float[Array, " n"], slow: int) -> Float[Array, 2]:
-    """‖θ‖ and ‖ω‖ at the start, or 1 where that is zero and nothing has a length."""
+    """‖θ‖ and ‖ω‖ at the start, or 1 where that is zero."""
     sizes = jnp.sqrt(squared_parts(origin, slow))
     return jnp.where(sizes > 0, sizes, 1)
 
@@ -148,7 +148,7 @@ def _sizes(origin: Float[Array, " n"], slow: int) -> Float[Array, 2]:
 def _lengths(
     both: Callable[[Array], Array], z: Float[Array, " n"], value: Float[Array, " n"], slow: int
 ) -> Float[Array, 2]:
-    """How far Newton's steps along F and along G would go, as slopes of this sample have it; 0 where they say nothing.
+    """The lengths of Newton's steps along F and along G, by the slopes of this sample; 0 where those are zero.
 
     ‖F‖²/σ and ‖G‖²/‖G_ω G‖, with σ = ‖F_θ F‖ + ‖F_ω G_θ F‖·‖G‖/‖G_ω G‖, since ω follows θ.
     """

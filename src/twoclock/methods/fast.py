@@ -1,7 +1,7 @@
-"""Standard two-time-scale stochastic approximation and Algorithm 1 of the paper; how a variable moves, and states.
+"""Standard two-time-scale stochastic approximation and Algorithm 1 of the paper, with moves and states of variables.
 
 A variable moves along a direction by a transformation (optax's pair init, update), a step and a projection. The step
-size stays the method's own, so ``optax.adam(1e-3)``, which brings its own and flips the sign, is refused.
+size belongs to the method, so ``optax.adam(1e-3)``, which has one and flips the sign, is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twoclock.validation.run_args import check_method
 
 @runtime_checkable
 class Transformation(Protocol):
-    """What optax calls a ``GradientTransformation``."""
+    """A ``GradientTransformation`` of optax."""
 
     @property
     def init(self) -> Callable[[PyTree], PyTree]: ...
@@ -117,7 +117,7 @@ def move(
         longer: Any = jax.tree.map(jnp.divide, jax.tree.broadcast(size, x.value), weights)
         moved = tree_math.blend(x.sum, weights, project(tree_math.descend(x.sum, longer, direction).value))
     inside, residue = project(moved.value), moved.residue
-    if residue is not None:  # what rounding dropped from an entry means nothing once the projection has moved it
+    if residue is not None:  # the rounding error of an entry is meaningless once the projection has moved it
         same = jax.tree.map(jnp.equal, moved.value, inside)
         residue = jax.tree.map(lambda r, stays: jnp.where(stays, r, jnp.zeros_like(r)), residue, same)
     return MovedVariable(Sum(inside, residue), memory)
@@ -137,7 +137,7 @@ def check_projection(what: str, project: object) -> None:
 
 
 def check_transformation(what: str, transform: object, variable: PyTree = None) -> None:
-    """Refuse a transformation that is none, or that turns descent into ascent.
+    """Refuse an invalid transformation, and one that turns descent into ascent.
 
     It is tried on a number, and on the variable once that is known: `optax.multi_transform` may fit no other.
     """
@@ -210,7 +210,7 @@ class Standard(Method):
 
 
 def read_average(what: str, value: PyTree) -> PyTree:
-    """The start of f or g as a tree of arrays; None stays None, and what JAX traces stays as it is."""
+    """The start of f or g as a tree of arrays; None stays None, and traced values stay unchanged."""
 
     def one(path: tuple[object, ...], leaf: object) -> object:
         traced = isinstance(leaf, jax.core.Tracer)
@@ -253,8 +253,8 @@ class Fast(Method):
         g ← (1 − λ_k) g + λ_k G(θ, ω, X)        with F and G at the old (θ, ω)
 
     f estimates ∇h(θ) and g estimates the mean of G: their squared norms are recorded as ``f_sq`` and ``g_sq``, a
-    measure of progress that needs no known answer. With λ ≡ 1 ``order="fresh"`` is the standard method exactly and
-    "paper" is it one step late.
+    measure of progress that needs no known answer. With λ ≡ 1, ``order="fresh"`` is exactly the standard method, and
+    "paper" is the same one step late.
 
     Args:
         alpha, beta: step sizes of θ and ω, as in ``Standard``.
@@ -264,8 +264,8 @@ class Fast(Method):
             new ones; "fresh-g" moves θ with the old f and ω with the new g.
         transform_theta, transform_omega: optax transformations of the directions f and g, as in ``Standard``.
         project_theta, project_omega: functions P onto the convex sets that θ and ω must stay in. The step is then
-            θ ← (1 − λ)θ + λ P(θ − (α/λ) f), which is the one above where P does nothing. P(θ − α f) would jump between
-            the walls of the set where α is large, since f, a mean, does not know that its last steps were cut.
+            θ ← (1 − λ)θ + λ P(θ − (α/λ) f), which is the step above where P changes nothing. With a large α, P(θ − α f)
+            would jump between the walls of the set, since the mean f ignores that its last steps were clipped.
         f0, g0: where f and g start: trees of numbers like θ and ω. None is 0.
 
     >>> import twoclock as tc

@@ -1,8 +1,9 @@
-"""Means of F and G at frozen points, over samples that came after the freezing: what a test for arrival needs.
+"""Means of F and G at frozen points, over samples after the freezing, for the test of arrival.
 
 The estimate is frozen whenever the number of samples is a power of two, and both operators are evaluated there at every
 later sample, in 16 batches, or fewer, until the next power of two. So batches have one length, which depends on the
-step alone, and a chain may be slow. While fewer than five in eight of them are complete, the window before speaks.
+step alone and grows, so that a chain may be slow. While fewer than five in eight of them are complete, the previous
+window is used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BATCHES = 16
 class FrozenCheck:
     point: Float[Array, "*lanes n"]  # where the estimate was frozen last
     sums: Float[Array, "*lanes batches n"]  # of (F, G) there, by batches
-    before: Float[Array, "*lanes n"]  # the same of the window before
+    before: Float[Array, "*lanes n"]  # the same of the previous window
     sums_before: Float[Array, "*lanes batches n"]
     since: Float[Array, "*lanes"]  # the samples at the last freezing; 0 before the first
     count: Float[Array, "*lanes"]  # the samples so far
@@ -77,7 +78,7 @@ def freeze(check: FrozenCheck, estimate: Float[Array, " n"], k: Scalar) -> Froze
 
 
 def batches(check: FrozenCheck) -> Batches:
-    """The batch means of this window if enough of it is complete, else of the one before; of one lane, or of many."""
+    """The batch means of this window if enough of it is complete, else of the previous one; of one lane, or of many."""
     xp = check.count.__array_namespace__()
     number = check.sums.shape[-2]
     length = xp.maximum(check.since / number, 1)

@@ -1,8 +1,8 @@
 """A linear model of the mean operators near an iterate, with its sampling noise, and Newton's step to its root.
 
 Each sample is linearised where it was taken, z ↦ f_i + J_i (z − z_i) with z = (θ, ω) and f = (F, G), and the model is
-their weighted mean J z + c. Where F and G are affine that is exact wherever z_i was, and its root is the least-squares
-estimate of the samples (LSTD, in policy evaluation).
+their weighted mean J z + c. For affine F and G the model is exact for any z_i, and its root is the least-squares
+estimate from the samples (LSTD, in policy evaluation).
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class LinearModel:
     spread: Float[Array, "*lanes n n"]  # the variance of each entry of a sample's Jacobian
     cov: Float[Array, "*lanes n n"]  # the covariance of a sample's f about the model
     place: Float[Array, "*lanes n"]  # the mean of the iterates that the samples were taken at
-    count: Float[Array, "*lanes"]  # how many samples the mean is worth
-    # Running means of J and c over the last twentieth of their samples. Samples that come in epochs cancel over each,
-    # and a mean that ends within one is off by its part; these are not.
+    count: Float[Array, "*lanes"]  # the effective number of samples in the mean
+    # Running means of J and c over the last twentieth of their samples. With samples in epochs, the errors cancel over
+    # each
+    # epoch; a plain mean that ends within one is off by the rest, and these are not.
     late_J: Float[Array, "*lanes n n"]
     late_c: Float[Array, "*lanes n"]
 
@@ -42,7 +43,7 @@ class LinearModel:
 
 @pytree
 class Root:
-    """The way to the root of a model, the slow block first."""
+    """Newton's step to the root of a model, the slow block first."""
 
     # S⁻¹(f − B g), the Newton step of θ with ω at its best: B = F_ω G_ω⁻¹, S = F_θ − B G_θ
     slow: Float[Array, "*lanes slow"]
@@ -55,8 +56,8 @@ class Root:
     G_theta: Float[Array, "*lanes fast slow"]
     u: Float[Array, "*lanes slow"]  # f − B g
     u_most: Float[Array, "*lanes"]  # what ‖·‖² of its sampling error seldom exceeds
-    flat: Float[Array, "*lanes slow"]  # what of u is left at the root: no step to be seen makes it smaller
-    # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S does not stand out from its noise
+    flat: Float[Array, "*lanes slow"]  # the part of u that remains at the root: no visible step reduces it
+    # ‖u‖√d/‖S‖, a length of θ that needs no inverse; 0 where S is within its noise
     scale: Float[Array, "*lanes"]
     fast_scale: Float[Array, "*lanes"]
     reduce: Float[Array, "*lanes slow n"]  # u = reduce @ (F, G)
@@ -66,8 +67,8 @@ class Root:
     likely: Float[Array, "*lanes"]  # the standard deviation of the prior
 
     def loose(self) -> Float[Array, "*lanes"]:
-        """E‖·‖² of the error in directions of which the samples say little, by the prior."""
-        # Directions in which no sample has a slope at all, as a softmax has, are no loss: any answer is one.
+        """E‖·‖² of the error in directions with little data, by the prior."""
+        # Directions without any slope, as in a softmax, are no loss: any value is a solution.
         seen = inverse(self.S) @ self.S
         lost = seen - self.reduced_gain @ self.S @ seen
         return self.likely**2 * (lost**2).sum(axis=(-2, -1))
@@ -86,7 +87,7 @@ def empty(z: Float[Array, " n"]) -> LinearModel:
 def learn(
     model: LinearModel, z: Array, f: Array, J: Array, power: Scalar, fine: Bool[Array, ""] | bool = True
 ) -> LinearModel:
-    """One more sample, with weights that grow like i^power over the samples counted; none where it is not fine."""
+    """Add a sample, with weights that grow like i^power over the counted samples; ignore one that is not fine."""
     one = jnp.asarray(fine, z.dtype)
     count = model.count + one
     weight = one * (1 + jnp.asarray(power, z.dtype)) / (jnp.maximum(count, 1) + power)
@@ -121,10 +122,10 @@ def root(
 ) -> Root:
     """Newton's step from z to the root of the model, by blocks: of one lane in JAX, or of many in NumPy.
 
-    The root in θ is that of u + S·(step) = 0 seen through the sampling noise of u, with a normal prior for the way from
-    ``origin``, θ at the start: of a standard deviation of ``size``/√d in each of its d coordinates. So directions
-    of which the samples say nothing stay where they began. Where S is surely not positive definite it is shifted, so
-    that θ goes downhill and not to a saddle.
+    The root in θ solves u + S·(step) = 0 given the sampling noise of u, with a normal prior for the distance from
+    ``origin``, θ at the start: its standard deviation is ``size``/√d in each of the d coordinates. So directions
+    without data stay where they began. Where S is surely not positive definite it is shifted, so that θ goes downhill
+    and not to a saddle.
     """
     slow, xp = origin.shape[-1], z.__array_namespace__()
     J, m = model.J.value, model.at(z)
@@ -145,7 +146,7 @@ def root(
     likely = size / max(slow, 1) ** 0.5
     width = likely[..., None, None]
     gain = width * posterior_gain(width * S, reduce @ cov @ reduce.mT)
-    gain = 2 * gain - gain @ S @ gain  # twice, so that what the prior takes off the way is of second order
+    gain = 2 * gain - gain @ S @ gain  # twice, so that the shrinkage by the prior is of second order
     way = z[..., :slow] - origin
     step = way + times(gain, u - times(S, way))
     unsure_omega = xp.sqrt(total(model.spread[..., slow:, slow:]) / count)
@@ -178,7 +179,7 @@ def total(M: Float[Array, "*lanes m n"]) -> Float[Array, "*lanes"]:
 
 
 def _length(u: Array, steep: Array, unsure: Array) -> Float[Array, "*lanes"]:
-    """‖u‖√d/‖S‖ where S stands out from its noise, else 0."""
+    """‖u‖√d/‖S‖ where S exceeds its noise, else 0."""
     xp = u.__array_namespace__()
     tiny = float(xp.finfo(u.dtype).tiny)
     return xp.where(steep > 2 * unsure, xp.sqrt((u**2).sum(axis=-1) * u.shape[-1]) / (steep + tiny), 0.0)
@@ -258,8 +259,9 @@ def posterior_gain(A: Float[Array, "*lanes n n"], noise: Float[Array, "*lanes n 
     one = xp.eye(A.shape[-1], dtype=A.dtype)
     # Unit diagonal, for the pivots.
     scale = ((M * one).sum(axis=-1) + (least.eps * total(A**2) + float(least.tiny) ** 0.75)[..., None]) ** -0.5
-    # A singular A is common (a softmax has as many flat directions as states): what rounding leaves of them must stay
-    # well below the ridge, or the pivots are made of nothing else.
+    # A singular A is common (a softmax has as many flat directions as states). Their rounding errors must stay well
+    # below
+    # the ridge, or they would dominate the pivots.
     ridge = float(least.eps) ** (2 / 3)
     both = scale[..., :, None] * scale[..., None, :]
     scaled = M * both + ridge * one

@@ -1,4 +1,4 @@
-"""The matrix gain without its matrix: means of F and G that are carried along to where θ and ω go."""
+"""The matrix gain without its matrix: means of F and G that move along with θ and ω."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Slope:
         return Slope(*((old + weight * (new - old)).astype(old.dtype) for old, new in pairs))
 
     def length(self, part: Scalar) -> Float[Array, ""]:
-        """The step η that makes E‖m − η J m‖² smallest, or a part of it; a small one downhill where that is none."""
+        """The step η that minimises E‖m − η J m‖², or a part of it; a small one downhill where there is none."""
         tiny = jnp.finfo(self.along.dtype).tiny
         return jnp.asarray(part, self.along.dtype) * jnp.maximum(self.along, -0.1 * self.along) / (self.square + tiny)
 
@@ -55,16 +55,16 @@ class MatrixFreeZap(Method):
         v ← v + η_v (G_θ f − G_ω v)                                      v follows G_ω⁻¹ G_θ f, so that ω leads θ
         θ ← θ − η_F f,   ω ← ω − η_G g + η_F v,   (f, g) ← (f, g) + J·(what was moved)
 
-    Carrying the means along by the sample's own Jacobian J makes them estimates of the mean operators *here* from all
-    samples so far. The curvature is measured, η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same
-    of f along (f, −v) and η_v along its own residual; θ goes at most a quarter as fast, by its slope, as ω and v
-    follow. A step takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω. It needs more
-    samples than ``Zap`` where F and G are ill-conditioned.
+    The sample's Jacobian J moves the means along, so they estimate the mean operators *here* from all samples so far.
+    The curvature is measured, with η_G = ½(1+k/100)^−½·⟨g, Jg⟩/‖Jg‖² in the mean over samples, η_F the same of f along
+    (f, −v) and η_v along its own residual; θ moves at most a quarter as fast, by its slope, as ω and v follow. A step
+    takes F, G and three Jacobian-vector products; memory is a few copies of θ and ω. It needs more samples than ``Zap``
+    where F and G are ill-conditioned.
 
     Args:
         power: samples weigh i^power; a larger power forgets the start faster.
-        part: of the step that is best in the mean; it falls like k^−½.
-        hold: the samples for which the part is held.
+        part: the share of the step that is best in the mean; it falls like k^−½.
+        hold: the number of samples for which ``part`` is constant.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.MatrixFreeZap(), steps=500, seeds=3)
@@ -103,7 +103,7 @@ class MatrixFreeZap(Method):
         on = (count > _SAMPLES_BEFORE_A_MOVE).astype(count.dtype)
         part = on * self.part * jax.lax.rsqrt(1 + count / self.hold)
         by_G, by_lead = of_G.length(part), of_lead.length(part)
-        # θ may not run ahead of ω, nor of v: a step of it is a share of what those make of their ways at once.
+        # θ may not run ahead of ω or v: its step is a share of the relative progress of those.
         pace = jnp.minimum(by_G * jnp.maximum(of_G.along, 0), by_lead * jnp.maximum(of_lead.along, 0))
         most = _PACE * pace * jax.lax.rsqrt(of_F.square + jnp.finfo(count.dtype).tiny)
         by_F = jnp.minimum(of_F.length(part), most)

@@ -1,4 +1,4 @@
-"""Estimates from sums over the samples: plug-in estimates, least squares, and batch means beside any method."""
+"""Estimates from sums over the samples: plug-in estimates, least squares, and batch means for any method."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class PlugIn(Method):
 
         S_n = (S₀ + Σ_{k=1..n} statistic(X_k)) / (n + 1),        estimate = solve(S_n)
 
-    The inner method's trajectory does not change by a bit, so both see the same samples. Certainty equivalence and
-    least squares are of this kind: they pay for their accuracy with memory and with a solve.
+    The inner method's trajectory is unchanged, bit for bit, so both see the same samples. Certainty equivalence and
+    least squares are of this kind: their accuracy costs memory and the solution of an equation.
 
     Args:
         method: the method that moves the iterates.
@@ -105,9 +105,9 @@ class Lstd(Method):
 
         F(θ, X) = J(X)θ + c(X):        θ̂ = −(Σ J)⁺ Σ c
 
-    On policy evaluation with ``operator="td"`` this is LSTD: no method that steps through the same samples has a
-    smaller error in the long run. It costs O(d²) a step; the equation is solved only where an estimate is asked for. θ
-    must be one vector, F affine in it and free of ω.
+    On policy evaluation with ``operator="td"`` this is LSTD: no method on the same samples has a smaller error in the
+    long run. It costs O(d²) per step; the equation is solved only when an estimate is requested. θ must be one vector,
+    F affine in it and free of ω.
 
     >>> import twoclock as tc
     >>> method = tc.methods.Lstd()
@@ -145,7 +145,7 @@ class BatchMeans(Method):
 
     F and G must be affine in (θ, ω) jointly, as those of linear policy evaluation are; others are refused. There are at
     most 32 blocks (``intervals.batch_means``): with n entries in z that is 32·(n² + n) numbers, and each step reads
-    them all. The inner method's trajectory does not change by a bit.
+    them all. The inner method's trajectory is unchanged, bit for bit.
 
     Args:
         method: any method whose estimate tends to the solution: ``Lstd()``, or a ``Polyak(…)``; intervals have a note
@@ -194,7 +194,7 @@ class BatchMeans(Method):
         return self.method.report(state.inner)
 
     def track(self, state: BatchMeansState) -> dict[str, PyTree]:
-        """What the blocks say of each output at the estimate; of f(θ, ω) by its derivative there."""
+        """The block statistics of each output at the estimate; for f(θ, ω) by its derivative there."""
         inner = self.method.track(state.inner)
         z, back = ravel_pytree(self.estimate(state))
         named = outputs(self.intervals, *back(z))

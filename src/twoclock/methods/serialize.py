@@ -18,8 +18,7 @@ from twoclock.protocols import InputError, Method
 
 
 def to_json(method: object) -> dict[str, Any] | None:
-    """The class and the fields of a method of this library, every bit of them; None where it holds a function or a
-    tree of arrays.
+    """The class and the exact fields of a method of this library; None if it holds a function or a pytree of arrays.
 
     >>> import twoclock as tc
     >>> from_json(to_json(tc.Polyak(tc.Fast(alpha=0.1), power=2)))

@@ -1,4 +1,4 @@
-"""Variance reduction: by anchors, a mean of F and G at one point; and by the memory of each item of finite data."""
+"""Variance reduction: by an anchor with the means of F and G there, and by a memory of each item of finite data."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class SVRG(Method):
         move:    θ ← θ − α_k[F(θ, ω, X) − F(θ̃, ω̃, X) + F̃]
                  ω ← ω − β_k[G(θ, ω, X) − G(θ̃, ω̃, X) + G̃]                 over ``moves`` passes more
 
-    The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution. A step
-    of the run is a draw, also in a pass that moves nothing. On `bilevel` these are the directions of SOBA. For
-    `bilevel` and `minimax` with finite data drawn without replacement (`sampling.Minibatches`): a pass then holds every
-    item equally often, and the mean is exact.
+    The noise vanishes as the iterates converge, so constant steps converge linearly to the exact solution. A step of
+    the run is a draw, also in a pass that moves nothing. On `bilevel` these are the directions of SOBA. For `bilevel`
+    and `minimax` with finite data drawn without replacement (`sampling.Minibatches`): a pass then holds every item
+    equally often, and the mean is exact.
 
     Args:
         alpha, beta: step sizes of θ and ω; constants suit.
@@ -95,7 +95,7 @@ class VRTDCState(Both[Sum]):
 
 @pytree
 class VRTDC(Method):
-    """Variance-reduced TDC, and the same for any two operators: epochs of a batch at an anchor and as many steps.
+    """Variance-reduced TDC, for any two operators: each epoch takes a batch at an anchor and as many steps.
 
         gather:  F̃ = mean of F(θ̃, ω̃, X),  G̃ = mean of G(θ̃, ω̃, X)        over ``batch`` samples
         move:    θ ← θ − α_k[F(θ, ω, X) − F(θ̃, ω̃, X) + F̃]
@@ -103,9 +103,9 @@ class VRTDC(Method):
         anchor:  (θ̃, ω̃) = (θ, ω) = the mean of the iterates of these steps
 
     The estimate is the anchor. A step of the run is a draw, so half the steps do not move; the published method draws
-    from the batch again while it gathers the next. ``evaluations`` is recorded beside the metrics: how often F and G
-    were needed, once for a sample that is gathered and twice for one that is moved on. The batch has a fixed size, so
-    the error ends where its mean's does. No projection.
+    from the batch again while it gathers the next. ``evaluations`` is recorded beside the metrics: the number of
+    evaluations of F and G, one for a sample that is gathered and two for one with a step. The batch has a fixed size,
+    so the error stays at that of its mean. There is no projection.
 
     Args:
         alpha, beta: step sizes of θ and ω.
@@ -198,7 +198,7 @@ class ItemMemory:
     values: RowTable  # (F, G) of each
     seen: Bool[Array, " items"]  # which have been drawn
     total: Sum  # over those
-    count: Float[Array, ""]  # how many they are
+    count: Float[Array, ""]  # their number
 
 
 def _check_items(what: str, items: object) -> tuple[int, ...]:
@@ -222,8 +222,8 @@ class SABA(Method):
 
     The noise vanishes where the iterates settle, so that constant steps converge linearly to the exact solution. For
     `bilevel` and `minimax` with finite data (`sampling.Minibatches`), whose losses are means over the batch. Each level
-    of a bilevel problem has its own memory, of a θ and an ω for every item. An item that is drawn for the first
-    time is not corrected, and the mean is over those drawn so far: no pass ahead of the run.
+    of a bilevel problem has its own memory, of a θ and an ω for every item. An item that is drawn for the first time is
+    not corrected, and the mean is over the items drawn so far, so no first pass is needed.
 
     Args:
         alpha, beta: step sizes of θ and ω; constants suit.
@@ -282,7 +282,7 @@ class SABA(Method):
 
 
 def correct_by_memory(memory: ItemMemory, part: IndexedBatch, now: PyTree) -> tuple[PyTree, ItemMemory]:
-    """The batch's mean of its items' values now, less those before, plus the mean of all; and the next memory.
+    """The batch's mean of its items' values now, minus their old values, plus the mean of all; and the next memory.
 
     An item that a batch holds twice is remembered once.
     """
@@ -300,7 +300,7 @@ def correct_by_memory(memory: ItemMemory, part: IndexedBatch, now: PyTree) -> tu
     )
     change = jax.tree.map(lambda new, was: along(once, new) * (new - was), now, old)
     return direction, ItemMemory(
-        # Rows are added to, not set: XLA then changes the table where it stands instead of copying it.
+        # Rows are added to, not set: XLA then changes the table in place instead of copying it.
         RowTable(jax.tree.map(lambda values, rows: values.at[index].add(rows), memory.values.rows, change)),
         memory.seen.at[index].set(True),
         tree_math.add(memory.total, jax.tree.map(lambda rows: jnp.sum(rows, axis=0), change)),

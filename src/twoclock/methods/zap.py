@@ -21,28 +21,28 @@ from twoclock.tree_math import sqnorm
 from twoclock.validation import NOT_NEGATIVE, POSITIVE_FRACTION, check_number
 from twoclock.validation.arrays import Array
 
-# Moves of the iterates between two powers of two; samples per entry of θ and ω before the first move, and between any
-# two, since a model must have samples from the new point before it is trusted again.
+# Moves of the iterates between two powers of two; samples per entry of θ and ω before the first move, and between two
+# moves, since a model needs samples from the new point before it is trusted again.
 _MOVES, _FIRST, _BETWEEN = 16, 10, 4
 # The distance from the iterate up to which a model's root is trusted: in standard errors, and, if the operators are
 # curved, as a share of the iterate's size.
 _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
-# It also does at every move if its samples were taken far from here on the whole, for many short moves make a long way.
+# It also forgets if its samples were taken far from here on average, since many short moves make a long distance.
 _FORGET = 30.0
-# A prior for the way of θ that is this many times its present size, and a first step no longer than so many lengths.
+# The prior for the distance of θ is this many times its present size; the first step is at most so many lengths.
 _PRIOR, _FIRST_STEP = 3.0, 3.0
 _OVERSHOT, _SURE = 0.5, 3.0
-# Where steps are shorter than they might be, the longest becomes shorter by this factor at a time, down to so many
-# standard errors of the iterate: it is also the length over which a model of curved operators is believed.
+# If steps are shorter than their limit, the limit shrinks by this factor at a time, down to so many standard errors of
+# the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
-# What counts as zero where samples have no noise: squared, of the mean at the start.
+# What counts as zero where samples have no noise, relative to the squared mean at the start.
 _NOTHING = 1e-5
 
 
 @pytree
 class Trial:
-    """The last move, and what the samples after it say of it; the first entry of a pair is for θ, the second for ω."""
+    """The last move, and the samples after it, which judge it; the first entry of a pair is for θ, the second for ω."""
 
     base: Float[Array, " n"]  # the iterate before it
     step: Float[Array, " n"]
@@ -52,8 +52,8 @@ class Trial:
     square: Float[Array, 2]  # with its mean square
     count: Float[Array, ""]
     lost: Float[Array, ""]  # samples that were not finite
-    expected: Float[Array, " n"]  # what the model before said of (F, G) at the new iterate,
-    seen: Float[Array, " n"]  # and their mean there since
+    expected: Float[Array, " n"]  # the earlier model's prediction of (F, G) at the new iterate,
+    seen: Float[Array, " n"]  # and their mean there since then
     model: LinearModel  # that model
 
 
@@ -75,25 +75,25 @@ class Zap(Method):
     """A matrix gain without step sizes: average linear models of F and G, and move to the root of the average.
 
         J ← mean of J_i,   c ← mean of f_i − J_i z_i        f = (F, G) at the iterate z_i = (θ, ω) and X_i
-        J_i e = [f(z_i + δe, X_i) − f(z_i − δe, X_i)]/2δ     δ: how far the iterate is unsure
+        J_i e = [f(z_i + δe, X_i) − f(z_i − δe, X_i)]/2δ     δ: the uncertainty of the iterate
         θ ← θ − a·S⁻¹(f − B g)                               at f, g = J z + c;  B = F_ω G_ω⁻¹,  S = F_θ − B G_θ
         ω ← ω − b·G_ω⁻¹(g − G_θ·(the step of θ))             16 times while k doubles
 
-    and the estimate is the model's root. Slopes are differences of one sample at two points, so that quantiles,
-    thresholds and kinks have them where the mean is smooth. Where F and G are affine, the estimate is that by least
-    squares of all samples, LSTD in policy evaluation: no method that sees the same samples has a smaller error in the
-    long run. Where they are not, which values of each sample elsewhere show, a model forgets what was taken far away.
+    and the estimate is the model's root. Slopes are differences of one sample at two points. So quantiles, thresholds
+    and kinks have slopes where the mean is smooth. Where F and G are affine, the estimate is least squares on all
+    samples, which is LSTD in policy evaluation: no method on the same samples has a smaller error in the long run.
+    Where they are curved, which further evaluations of each sample show, the model forgets samples from far away.
 
-    Against divergence: a and b are ``rate`` times the share of a step that is no sampling noise; the samples after a
-    move judge it, and a step that went too far is taken back in part, with shorter ones from then on; S is shifted
-    until θ goes downhill, away from saddles; where F is surely not zero and no slope is seen, θ goes downhill by steps
-    that double; and directions of θ of which the samples say next to nothing are left near the start. Nothing depends
-    on the units of θ, ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and
-    ω, and memory is their square: for up to about a hundred. ``MatrixFreeZap`` has the form for more.
+    Five rules prevent divergence. a and b are ``rate`` times the share of a step that is not sampling noise. The
+    samples after a move judge it: a step that went too far is partly undone, and later ones are shorter. S is shifted
+    until θ goes downhill, away from saddles. Where F is surely not zero and has no visible slope, θ goes downhill by
+    steps that double. Directions of θ with hardly any data are left near the start. Nothing depends on the units of θ,
+    ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and ω, and memory is
+    their square, which suits up to about a hundred entries. ``MatrixFreeZap`` is the form for more.
 
     Args:
-        power: samples weigh i^power where F or G is curved, to forget the start faster; elsewhere all alike.
-        rate: the part of a step that is taken.
+        power: samples weigh i^power where F or G is curved, to forget the start faster; elsewhere they weigh the same.
+        rate: the share of a step that is taken.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Zap(), steps=500, seeds=3)
@@ -111,7 +111,7 @@ class Zap(Method):
         theta, omega = tree_math.as_floats("theta", theta), tree_math.as_floats("omega", omega)
         z, _ = ravel_pytree((theta, omega))
         zero, pair = jnp.zeros((), z.dtype), jnp.zeros(2, z.dtype)
-        # Before the first move no length is known but that of the start.
+        # Before the first move the only known length is that of the start.
         sizes = jnp.stack([jnp.sqrt(sqnorm(part)).astype(z.dtype) for part in (theta, omega)])
         reach = jnp.where(sizes > 0, sizes, 1)
         model = local_model.empty(z)
@@ -166,11 +166,11 @@ class Zap(Method):
     def _moved(
         self, state: ZapState, z: Array, slow: int, k: Scalar
     ) -> tuple[Array, Array, Array, LinearModel, Trial, FrozenCheck]:
-        """Judge the last move, and make the next: the new iterate, how far steps and differences go, and the rest."""
+        """Judge the last move, and make the next: the iterate, the lengths of steps and differences, and the rest."""
         model, trial = state.model, state.trial
         over, share = _overshot(trial)
         first = trial.model.count == 0
-        # What was learnt at the end of a move that is taken back may be of another world.
+        # Samples at the end of an undone move may be far from representative.
         back = jnp.any(over) & (state.curved > 0) & ~first
         model = jax.tree.map(lambda before, now: jnp.where(back, before, now), trial.model, model)
         state = replace(state, model=model)
@@ -244,12 +244,12 @@ class Zap(Method):
         return theta, omega
 
     def report(self, state: ZapState) -> dict[str, Float[Array, "*lanes"]]:
-        """What the test for arrival needs, from samples after an estimate was frozen.
+        """The data for the test of arrival, from samples after an estimate was frozen.
 
-        ``newton_sq`` is the squared way of θ to the root of the model, ``noise_sq`` the mean square of its error.
+        ``newton_sq`` is the squared distance of θ to the root of the model, ``noise_sq`` the mean square of its error.
         ``residual`` is the largest of the squared means of F − B G, of G and of the Newton step at the frozen estimate,
         in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
-        ``loose_ratio`` is the squared share of θ's size in directions of which the samples say little.
+        ``loose_ratio`` is the squared share of θ's size in directions with little data.
         ``least_slope`` is the least real part of an eigenvalue of S over the largest modulus: if negative, steps lead
         away.
         """
@@ -268,7 +268,7 @@ class Zap(Method):
             noise.append(here.noise)
             from_start.append(start)
         loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
-        S = to.reduce @ state.model.J.value[..., :slow]  # as the samples have it, without a shift
+        S = to.reduce @ state.model.J.value[..., :slow]  # from the samples, without a shift
         slopes = xp.linalg.eigvals(xp.where(xp.isfinite(S), S, 0))
         found = {
             "newton_sq": _squared(to.slow),
@@ -283,7 +283,7 @@ class Zap(Method):
 
 
 def as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
-    """θ and ω as one vector a lane, how much of it is θ, and the way back to their trees."""
+    """θ and ω as one vector per lane, the length of θ in it, and the function back to their pytrees."""
     lanes = state.curved.shape
     z, _, back = tree_math.as_vector((state.theta, state.omega), lanes)
     return z, tree_math.as_vector(state.theta, lanes)[1], back
@@ -311,7 +311,7 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
     The slope along a move is negative at its base. Where it is surely positive at its end, and half as large, the
     objective has its minimum in between, about where a secant is zero.
     """
-    # Few samples may happen to be alike, and the model has seen more of them.
+    # A few samples may be alike by chance, and the model has more of them.
     known = jnp.sum((trial.along @ trial.model.cov) * trial.along, axis=1)
     variance = jnp.maximum(trial.square - trial.mean**2, known) / jnp.maximum(trial.count, 1)
     over = trial.mean > _OVERSHOT * jnp.abs(trial.slope) + _SURE * jnp.sqrt(jnp.maximum(variance, 0))
@@ -322,9 +322,9 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
 
 
 def _believed(trial: Trial, model: LinearModel, count: Array) -> Array:
-    """What a model counts for: with the variance v/count and a bias b, as many samples as have v/n = v/count + b².
+    """The effective count of a model: with the variance v/count and a bias b, the n with v/n = v/count + b².
 
-    The bias is what its prediction at the last iterate missed the samples there by, beyond their noise.
+    The bias is the error of its prediction at the last iterate, beyond the noise of the samples there.
     """
     variance = jnp.sum(model.cov * jnp.eye(len(model.cov), dtype=model.cov.dtype), axis=1)
     noise = variance * (1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1))
@@ -337,7 +337,7 @@ def _believed(trial: Trial, model: LinearModel, count: Array) -> Array:
 
 
 def _by_entry(pair: Array, z: Array, slow: int, root: int = 1) -> Array:
-    """A pair of lengths as one for each entry of z, so that entries together have that length; or as it is."""
+    """A pair of lengths, spread over the entries of z so that the entries together have that length; or unchanged."""
     parts = (slow, pair[0]), (z.size - slow, pair[1])
     return jnp.concatenate([jnp.full(size, value / max(size, 1) ** 0.5 if root else value) for size, value in parts])
 
@@ -356,19 +356,19 @@ def _least(sizes: Array) -> Array:
 
 
 def _finite(values: Array) -> Array:
-    """The values with what is not finite made large."""
+    """The values, with large numbers for those that are not finite."""
     large = float(jnp.finfo(values.dtype).max) ** 0.25
     return jnp.where(jnp.isfinite(values), values, large)
 
 
 def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
-    """1 where a sample is not what its tangent says of it, or not finite; else 0."""
+    """1 where a sample differs from its tangent or is not finite; else 0."""
     least = float(jnp.finfo(size.dtype).eps) ** 0.5
     return (~(jnp.max(jnp.abs(there - straight)) <= least * jnp.max(size))).astype(size.dtype)
 
 
 def _signal(step: Array, most: Float[Array, ""]) -> Float[Array, ""]:
-    """The share of a step that is surely not noise; the noise's square is at most ``most``."""
+    """The share of a step that exceeds the noise; the noise's square is at most ``most``."""
     return jnp.maximum(1 - _over(most, sqnorm(step)), 0).astype(step.dtype)
 
 

@@ -21,7 +21,7 @@ def intervals(state: ZapState, level: float) -> Intervals:
 
         se² = (length of a batch/n)·Σ_b (D(m_b − m̄))²/(B − 1),        θ̂ ± t·se,    t of Student with B − 1
 
-    where m_b are means over samples that came after the estimate was frozen. ``n`` is what the model counts for.
+    where m_b are means over samples after the estimate was frozen. ``n`` is the model's effective number of samples.
     """
     z, slow, _ = as_vector(state)
     with np.errstate(all="ignore"):

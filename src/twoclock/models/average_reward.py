@@ -1,4 +1,5 @@
-"""Average-reward MDPs in closed form: the gain, the bias and the stationary law of a policy, and the optimum."""
+"""Average-reward MDPs in closed form: the gain, the bias and the stationary distribution of a policy, and the
+optimum."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from twoclock.models.state_chain import StateChain
 from twoclock.protocols import pytree
 from twoclock.validation.arrays import Number
 
-Iterate = tuple[jax.Array, jax.Array]  # V, and how many steps were made
+Iterate = tuple[jax.Array, jax.Array]  # V, and the number of iterations
 
 _ITERATIONS = 1_000_000
-_WIDTH = 1e-12  # of the bounds on the best gain, against its size
-_TIE = 1e-9  # actions this close to the best, against the size of the bias, are best too at temperature 0
+_WIDTH = 1e-12  # of the bounds on the best gain, relative to its size
+_TIE = 1e-9  # actions this close to the best, relative to the size of the bias, are also best at temperature 0
 
 
 class GainEvaluation(NamedTuple):
-    """What is known of a policy: the gain J, the bias V with mean 0 over the states, and the stationary law μ."""
+    """The evaluation of a policy: the gain J, the bias V with mean 0 over the states, the stationary distribution μ."""
 
     gain: Number
     bias: States
@@ -45,9 +46,9 @@ class AverageReward:
         J* + V*(s) = τ log Σ_a exp((r(s, a) + Σ P(s'|s, a)V*(s'))/τ)                                for the best one
         ∂J/∂θ(s, a) = μ(s)π(a|s)(Q(s, a) − τ log π(a|s) − V(s)),     Q = r − J + PV,     π = softmax θ
 
-    Temperature 0 is the ordinary MDP. Policies come as logits or log-probabilities. All is in jnp, and part of the
-    program where it is traced; given plain arrays it answers in float64. ``Mdp.average_reward(temp)`` makes one, and
-    checks that every state reaches every other, so that one gain holds for all of them.
+    Temperature 0 is the ordinary MDP. Policies come as logits or log-probabilities. All computations are in jnp, so
+    they can be traced; plain arrays are computed in float64. ``Mdp.average_reward(temp)`` makes one, and checks that
+    every state reaches every other, so that one gain holds for all of them.
 
     Args:
         soft: P[s, a, s'] *without* a discount, the mean rewards r[s, a] and the temperature of each state.
@@ -65,7 +66,7 @@ class AverageReward:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of what its methods take."""
+        """The shapes of its methods' arguments."""
         return self.soft.shapes
 
     @in_float64

@@ -1,4 +1,4 @@
-"""Certainty equivalence: the regulator of a plant that was fitted to samples."""
+"""Certainty equivalence: the optimal regulator of a plant fitted to samples."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CertaintyEquivalence:
 
         [Â B̂] = E[x'zᵀ] E[zzᵀ]⁻¹,     Ψ̂ = E[x'x'ᵀ] − [Â B̂] E[zx'ᵀ],     K̂, P̂ = Riccati(Â, B̂, Q, R)
 
-    with E the mean over the samples seen and z = (x, u). `PlugIn` has the means, whose prior, ``ridge`` on the diagonal
-    as if it were one sample, is the usual start of recursive least squares. It knows Q, R and σ, and not A, B or Ψ.
+    with E the mean over the samples seen and z = (x, u). `PlugIn` computes the means. Their prior, ``ridge`` on the
+    diagonal as one sample, is the usual start of recursive least squares. It knows Q, R and σ, and not A, B or Ψ.
 
     Args:
         Q, R: the cost.
@@ -50,7 +50,7 @@ class CertaintyEquivalence:
         return v[:, None] * v[None, :]
 
     def solve(self, mean: Moments) -> tuple[Float[Array, "m n"], dict[str, jax.Array]]:
-        """The θ and ω that the mean statistic implies."""
+        """The θ and ω of the mean statistic."""
         n, m = len(self.Q), len(self.R)
         d = n + m
         AB = jnp.linalg.solve(mean[:d, :d], mean[:d, d:]).T

@@ -21,9 +21,9 @@ from twoclock.validation import number
 from twoclock.validation.arrays import as_array
 
 Policy = Float[np.ndarray, "s a"]
-_ROUNDING = 1e-9  # costs that differ by less, against the size of the costs, are equal
-_KINK = 1e-4  # multipliers that differ by less are one
-_MOST = 2.0**80  # a multiplier that no limit above the least cost needs
+_ROUNDING = 1e-9  # costs that differ by less, relative to their size, are equal
+_KINK = 1e-4  # multipliers that differ by less are equal
+_MOST = 2.0**80  # larger than the multiplier of any limit above the least cost
 
 
 class ConstrainedOptimum(NamedTuple):
@@ -33,10 +33,10 @@ class ConstrainedOptimum(NamedTuple):
         reward: the best return, with its entropy bonus where the temperature is positive.
         cost: the expected cost there.
         low, high: the multipliers: the rate at which the reward would grow with the limit, to the right of it and to
-            the left. They are equal but where the reward has a kink at the limit, which needs temperature 0.
+            the left. They differ only where the reward has a kink at the limit, which needs temperature 0.
         policy: an optimal policy π[s, a].
         free_cost: the expected cost of the best policy without a limit.
-        least_cost: the smallest expected cost that there is.
+        least_cost: the smallest expected cost of any policy.
     """
 
     reward: float
@@ -65,9 +65,9 @@ def constrained_optimum(
         cost: c[s, a] or c[s, a, s'], discounted as the rewards are.
         limit: the largest expected cost.
         temp: the temperature τ of the bonus −τ log π(a|s).
-        start: the law of the first state, or one state's number; uniform by default.
+        start: the distribution of the first state, or the number of one state; uniform by default.
 
-    A coin that pays 1 and costs 1, or does nothing; half a toss is allowed:
+    A coin toss pays 1 and costs 1, and may be left out; half a toss is allowed:
 
     >>> import numpy as np
     >>> coin = Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.0)
@@ -110,7 +110,7 @@ def constrained_soft(
 ) -> tuple[SoftMdp, Float[np.ndarray, "s a"]]:
     """The entropy-regularised MDP of the reward, and the mean cost c[s, a].
 
-    A state offers no choice only where the episode is over for both: nothing is earned and nothing costs.
+    A state has no choice only where the episode is over: it has neither reward nor cost.
     """
     mdp = check_mdp(mdp)
     if mdp.gamma.max() >= 1:
@@ -147,7 +147,7 @@ def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, le
     from scipy.optimize import linprog  # slow to load, and seldom needed
     from scipy.sparse import csr_array, hstack, vstack
 
-    # HiGHS has tolerances of a fixed size, so rewards and costs are of size 1 to it.
+    # HiGHS has fixed tolerances, so rewards and costs are scaled to size 1.
     unit_r, unit_c = (np.abs(table).max() or 1.0 for table in (np.asarray(soft.r), c))
     P, rho, r, c = np.asarray(soft.P), np.asarray(soft.start), np.asarray(soft.r) / unit_r, c / unit_c
     (states, actions), limit = r.shape, max(limit, least) / unit_c
@@ -165,8 +165,8 @@ def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, le
     ends: list[Any] = [linprog(sign * pick, rows, right, bounds=bounds, method="highs") for sign in (1, -1)]
     low, high = (float(end.x[-1]) if end.status == 0 else known for end in ends)
     if limit <= least / unit_c:
-        high = np.inf  # a larger multiplier changes nothing where the cost is the least already
-    elif high - low < _KINK * (1 + known):  # as far apart as the tolerances of HiGHS set them
+        high = np.inf  # a larger multiplier changes nothing once the cost is the least
+    elif high - low < _KINK * (1 + known):  # they differ only by the tolerances of HiGHS
         low = high = known
     visits = x.sum(axis=1, keepdims=True)
     policy = np.divide(x, visits, out=np.full_like(x, 1 / actions), where=visits > _ROUNDING)

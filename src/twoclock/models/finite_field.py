@@ -1,4 +1,4 @@
-"""Finite mean fields in closed form: agents on numbered states that mind where the others are."""
+"""Finite mean fields in closed form: agents on numbered states whose rewards depend on where the others are."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ _RESIDUAL = 1e-9  # of the fixed point, as a sum of absolute values
 
 
 class FieldAnswer(NamedTuple):
-    """A law μ that is the stationary law of its own policy, and that policy as log-probabilities."""
+    """A distribution μ that is stationary under the policy that responds to it, and that policy as
+    log-probabilities."""
 
     law: Annotated[Any, Law]
     log_pi: Annotated[Any, Float[np.ndarray, "s a"]]
 
 
 class FiniteField:
-    """A mean field on a finite MDP: an agent earns r(s, a) − (Cμ)(s), where μ is the law of all agents.
+    """A mean field on a finite MDP: an agent earns r(s, a) − (Cμ)(s), where μ is the distribution of all agents.
 
-        Nash equilibrium    π earns most a step, bonus −τ log π included, while μ stays, and μ is its stationary law
-        social optimum      max over π of Σ_s μ_π(s)(r_π(s) − (Cμ_π)(s) + τ·entropy of π(·|s))
+        Nash equilibrium    π maximises the reward per step, bonus −τ log π included, while μ stays, and μ is stationary
+        under π social optimum      max over π of Σ_s μ_π(s)(r_π(s) − (Cμ_π)(s) + τ·entropy of π(·|s))
 
-    The optimum is the equilibrium of agents who also pay what they cost the others, (C + Cᵀ)μ in the place of Cμ. Where
-    C + Cᵀ is positive semidefinite both are unique (over laws of pairs the social return is concave, and so is the
-    potential of the game where C is symmetric) and are found as a root of μ ↦ law of the best response − μ.
+    The optimum is the equilibrium of agents who also pay their cost to the others, (C + Cᵀ)μ instead of Cμ. Where
+    C + Cᵀ is positive semidefinite both are unique (over distributions of pairs the social return is concave, and so is
+    the potential of the game if C is symmetric) and are found as a root of μ ↦ distribution of the best response − μ.
 
     Args:
         mdp: the decision process; every state must reach every other, and its discount plays no part.
-        crowd: C[s, s'], what one unit of the population in s' costs an agent in s.
+        crowd: C[s, s'], the cost to an agent in s of one unit of the population in s'.
         temp: the temperature τ, above 0, so that the best response is unique.
 
-    Two places that are equally good, and one of them minds the crowd twice as much:
+    Two equally good places; in one of them a crowd costs twice as much:
 
     >>> import numpy as np
     >>> move = np.zeros((2, 2, 2)); move[:, 0, 0] = move[:, 1, 1] = 1
@@ -66,17 +67,17 @@ class FiniteField:
         self.exact: AverageReward = mdp.average_reward(self.temp)  # without the crowd
 
     def price(self, slow: str) -> Float[np.ndarray, "s s"]:
-        """What is charged for a crowd: C to an agent (``slow="population"``), C + Cᵀ by a planner."""
+        """The price of a crowd: C to an agent (``slow="population"``), C + Cᵀ by a planner."""
         return self.crowd if slow == "population" else self.crowd + self.crowd.T
 
     def with_crowd(self, law: Law, slow: str) -> AverageReward:
-        """The average-reward MDP of one agent where the population stays at a law."""
+        """The average-reward MDP of one agent for a fixed distribution of the population."""
         soft = self.exact.soft
         charged = np.asarray(soft.r) - (self.price(slow) @ law)[:, None]
         return AverageReward(SoftMdp(soft.P, charged, soft.temp, soft.start, soft.successors))
 
     def respond(self, law: Law, slow: str) -> FieldAnswer:
-        """The best response to a law, and the law that it leads to."""
+        """The best response to a distribution, and the stationary distribution that it leads to."""
         log_pi = self.with_crowd(law, slow).solve().log_pi
         return FieldAnswer(self.exact.evaluate(log_pi).law, np.asarray(log_pi))
 

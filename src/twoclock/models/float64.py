@@ -1,4 +1,4 @@
-"""Closed forms and settings in float64 whatever JAX's default, which can be part of a program being traced."""
+"""Closed forms in float64 for any default precision of JAX, which can also be part of a traced program."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ R = TypeVar("R")
 
 
 def in_float64(function: Callable[P, R]) -> Callable[P, R]:
-    """Outside a trace, check the arguments against ``model.shapes``, compute in float64, as one program, and give back
-    NumPy arrays; inside one, be part of it.
+    """Outside a trace, check the arguments against ``model.shapes``, compute in float64 and return NumPy arrays.
+
+    Inside a trace, be part of it.
     """
     compiled, signature = jax.jit(function), inspect.signature(function)
 
@@ -44,7 +45,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
 def _double(leaf: object) -> np.ndarray:
     array = np.asarray(leaf)
-    return array if array.dtype == np.int32 else np.asarray(array, np.float64)  # numbers of states stay whole
+    return array if array.dtype == np.int32 else np.asarray(array, np.float64)  # state numbers stay integers
 
 
 def read_argument(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -14,11 +14,11 @@ from twoclock.validation.arrays import as_array
 
 
 def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Mdp, Float[np.ndarray, " s"]]:
-    """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the law of its first state.
+    """The MDP of an environment that publishes its table ``env.unwrapped.P``, and the distribution of its first state.
 
     FrozenLake, Taxi and CliffWalking do. A transition that ends an episode has discount 0, and the state it leads to
-    is an end: it earns nothing, and the next episode begins after it. A limit on the number of steps is no part of the
-    table, and is left out.
+    is an end: it earns nothing, and the next episode begins after it. A limit on the number of steps is not part of the
+    table and is ignored.
 
     Args:
         env: the environment, or its name for ``gymnasium.make``.
@@ -59,7 +59,7 @@ def from_gymnasium(env: object, gamma: float = 0.95, **options: Any) -> tuple[Md
                 earned[s, a, t] += p * reward
                 ended[s, a, t] += p * done
     ends = np.any(ended > 0, axis=(0, 1))
-    # Whether entering a state ends the episode must not depend on where one comes from, among what can be reached.
+    # Whether a reachable state ends the episode must not depend on the state before it.
     reach, going_on = rho > 0, np.any(P - ended > 1e-12, axis=1)
     while (wider := reach | going_on[reach].any(axis=0)).sum() > reach.sum():
         reach = wider

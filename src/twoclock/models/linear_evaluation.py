@@ -1,4 +1,5 @@
-"""Linear policy evaluation in closed form: the projected Bellman equation, and the limit law of its solution."""
+"""Linear policy evaluation in closed form: the projected Bellman equation, and the asymptotic distribution of estimates
+of its solution."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Table = Float[np.ndarray, "s d"]
 
 @pytree
 class ProjectedBellman:
-    """A θ = b with features Φ and state weights D, and how far a θ is from solving it.
+    """A θ = b with features Φ and state weights D, and the distance of any θ from its solution.
 
         A = ΦᵀD(I − (γP)_π)Φ        b = ΦᵀD r_π        C = ΦᵀDΦ
         MSPBE(θ) = (b − Aθ)ᵀ C⁺ (b − Aθ) = ‖Φθ − ΠT_π Φθ‖²_D        RMSVE(θ) = ‖Φθ − V_π‖_D
@@ -80,7 +81,8 @@ def projected_bellman(
 ) -> ProjectedBellman:
     """The equation for features Φ, state weights D, the discounted chain (γP)_π, r_π and V_π.
 
-    With λ it is the equation of TD(λ), or of emphatic TD(λ); values are weighed by the states' law in any case.
+    With λ it is the equation of TD(λ), or of emphatic TD(λ); values are always weighed by the distribution of the
+    states.
 
         T^(λ)V = (I − λP)⁻¹(r + (1 − λ)PV)        P = (γP)_π
         m = λd + (1 − λ)(I − Pᵀ)⁻¹d                the emphasis, instead of the state weights d
@@ -124,20 +126,21 @@ class LimitLaw:
         g = ρδφ at θ*        S = Σ_l Cov(g_0, g_l) = E[gg ᵀ] + Γ + Γᵀ        Σ = A⁻¹SA⁻ᵀ
         m(s) = E[g|s]        Z = (I − P + 1dᵀ)⁻¹        Γ = E[g(s, a, s') (Zm)(s')ᵀ]
 
-    It is the law of LSTD and of the averaged iterates of TD, TDC, GTD2, TDRC and their Fast forms alike: at θ* the fast
-    variable is 0, so F and G are both multiples of g (or 0), and in the joint linear equation ω drops out.
+    It is the asymptotic distribution of LSTD and of the averaged iterates of TD, TDC, GTD2, TDRC and their Fast forms:
+    at θ* the fast variable is 0, so F and G are both multiples of g (or 0), and in the joint linear equation ω drops
+    out.
 
-    Blocks of a length ℓ see S_ℓ = Var(g_1 + … + g_ℓ)/ℓ in the place of S. At ℓ = 1 that is E[ggᵀ], what independent
-    weights for each step see; it is S itself where samples are independent or the features can represent V.
+    Blocks of length ℓ estimate S_ℓ = Var(g_1 + … + g_ℓ)/ℓ instead of S. At ℓ = 1 that is E[ggᵀ], the estimate of
+    independent weights for each step; it is S itself where samples are independent or the features can represent V.
 
     Attributes:
         theta: θ*, the solution of Aθ = b.
         A: E[ρφ(φ − γφ')ᵀ].
         features: Φ, one row per state.
         one_step: E[ggᵀ].
-        forward: E[g 1(s')], what the score says of the next state; None where samples are independent.
+        forward: E[g 1(s')], the score by next state; None where samples are independent.
         chain: the state chain P under the behaviour.
-        poisson: Zm, the sum of the scores expected from a state on.
+        poisson: Zm, the expected sum of the scores from a state on.
         stationary: d.
 
     Reference: Kemeny & Snell, *Finite Markov chains*, 1960, for Z; Hu, Doshi & Eun 2024 for TDC and GTD2.
@@ -170,7 +173,7 @@ class LimitLaw:
         return self.one_step + gamma + gamma.T
 
     def covariance(self, block: int | None = None) -> Matrix:
-        """Σ of θ̄, or what blocks of this length take it for."""
+        """Σ of θ̄, or its estimate by blocks of this length."""
         half = np.linalg.solve(self.A, self.score_covariance(block))
         return np.linalg.solve(self.A, half.T)
 
@@ -194,13 +197,13 @@ class LimitLaw:
     def coverage(
         self, directions: ArrayLike, block: int = 1, level: float = 0.95, blocks: int | None = None
     ) -> Float[np.ndarray, " m"]:
-        """How often intervals cover whose variance is that of blocks of this length, as samples grow at fixed length.
+        """The coverage of intervals with the variance of blocks of this length, as samples grow at fixed length.
 
         Args:
             directions: the outputs cᵀθ, one per row.
             block: the length ℓ; 1 for methods that weigh each step separately.
-            level: what the interval is called.
-            blocks: how many blocks the variance is estimated from, with the quantile of Student's t; many if None.
+            level: the nominal coverage.
+            blocks: the number of blocks for the variance, with the quantile of Student's t; None for infinitely many.
         """
         from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
@@ -220,7 +223,8 @@ def limit_law(
     sampling: str = "iid",
     weights: ArrayLike | None = None,
 ) -> LimitLaw:
-    """The limit law of linear policy evaluation; the arguments are those of ``problems.policy_evaluation``.
+    """The asymptotic distribution of linear policy evaluation; the arguments are those of
+    ``problems.policy_evaluation``.
 
     >>> import numpy as np
     >>> walk = Mdp(P=np.array([[[0.9, 0.1]], [[0.1, 0.9]]]), r=[[1.0], [0.0]], gamma=0.5)

@@ -78,7 +78,7 @@ class LinearQuadraticField:
         return K
 
     def pull(self, slow: str) -> Number:
-        """How steeply the cost of deviating rises with the mean; the answer is unique and stable where it is > 0."""
+        """The slope of the cost of deviating in the mean; the answer is unique and stable where it is > 0."""
         nash: Number = self.c1 + self.c3 - self.c1 * self.c2
         social: Number = self.c1 * (1 - self.c2) ** 2 + self.c3 + self.c5
         return nash if slow == "population" else social
@@ -89,7 +89,7 @@ class LinearQuadraticField:
         return m
 
     def best_response(self, m: Number) -> Pair:
-        """K and b of the best policy of one agent where the mean is m and stays: towards the least of f(·, m)."""
+        """K and b of the best policy of one agent where the mean stays at m: towards the minimum of f(·, m)."""
         target = (self.c1 * self.c2 * m + self.c3 * self.c4) / (self.c1 + self.c3)
         return self.gain, self.gain * target
 
@@ -103,7 +103,7 @@ class LinearQuadraticField:
         return f
 
     def toll(self, x: Number, m: Number) -> Number:
-        """∂f/∂m: what an agent at x would pay for a larger mean."""
+        """∂f/∂m: the cost of a larger mean to an agent at x."""
         slope: Number = -2 * self.c1 * self.c2 * (x - self.c2 * m) + 2 * self.c5 * m
         return slope
 

@@ -1,4 +1,4 @@
-"""Estimators of a policy's value: what they are, what they share, and every one in the modules of this folder."""
+"""Estimators of a policy's value: their interface, and the computations that they share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from twoclock.protocols import InputError
 from twoclock.storage import Checkpoints, Identity
 
 FOLDS = 5
-FEW_EPISODES = 30  # effective ones; importance sampling on fewer is not to be trusted
+FEW_EPISODES = 30  # effective episodes; with fewer, importance sampling cannot be trusted
 EVERY = 20.0  # seconds between two checkpoints
 _FEWEST_GROUPS = 20  # for a bootstrap
 T = TypeVar("T")
@@ -33,7 +33,7 @@ Influence = Float[np.ndarray, " k"]
 
 
 class DoesNotApply(InputError):
-    """An estimator that cannot be used on this log; the message says why."""
+    """The estimator cannot be used on this log; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,20 +41,20 @@ class ValueEstimate:
     """An estimate of a policy's value."""
 
     value: float  # the estimate
-    influence: Influence | None  # what each cluster of data adds to its error; None where that is not known
+    influence: Influence | None  # the contribution of each cluster of data to its error; None where that is not known
     resampled: Float[np.ndarray, " b"] | None = None  # the estimates on resamples of episodes, if there are any
-    notes: tuple[str, ...] = ()  # what a reader should know
-    comparable: bool = True  # it is an estimate of the same number as the others, so that a difference is a warning
+    notes: tuple[str, ...] = ()  # a note for the reader
+    comparable: bool = True  # whether it estimates the same number as the others, so that a difference is a warning
     ratios: Float[np.ndarray, " e"] | None = None  # of importance sampling, the ratio of each whole episode
-    fixed_point: bool = False  # it is that of LSTD-Q, or near it
-    thin: Float[np.ndarray, " p"] | None = None  # of a table, the error of each pair that its rows do not show
-    shifts: tuple[tuple[float, Influence], ...] = ()  # how far checks of features move it, and the influence on that
+    fixed_point: bool = False  # whether it equals LSTD-Q's, or nearly
+    thin: Float[np.ndarray, " p"] | None = None  # of a table, the error from pairs without rows
+    shifts: tuple[tuple[float, Influence], ...] = ()  # how far checks of the features move it, with influences
     checks: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # its own diagnostics: a number, a sentence
 
 
 @dataclass(frozen=True, eq=False)
 class Estimator:
-    """An estimator by the name of its function; ``estimate`` raises ``DoesNotApply`` where it cannot be used."""
+    """A named estimator; ``estimate`` raises ``DoesNotApply`` where it cannot be used."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Estimator:
 
 
 def estimator(title: str) -> Callable[[Callable[[EstimatorContext], ValueEstimate]], Estimator]:
-    """Make a function of a context, in a module of ``logs/estimators/``, an estimator of its name."""
+    """Register a function of a context as the estimator of its name."""
     return lambda function: Estimator(function.__name__, title, function)
 
 
@@ -84,18 +84,18 @@ class Mapper(Protocol):
 
 @dataclass
 class EstimatorContext:
-    """An estimand and what estimators share of it, each computed when it is first asked for."""
+    """An estimand and the quantities that estimators share, each computed at its first use."""
 
     estimand: Estimand
     mapper: Mapper
     resamples: int = 0
     checkpoint: Path | None = None
     announce: Callable[[str], None] = lambda name: None  # called with the name of an estimator before it runs
-    thrifty: bool = False  # estimators that iterate must keep to a budget, unless they were chosen by name
+    thrifty: bool = False  # iterative estimators have a budget, unless they were chosen by name
     _shared: dict[object, Any] = field(default_factory=dict)
 
     def once(self, compute: Callable[[EstimatorContext], T]) -> T:
-        """``compute(self)``, computed once for all estimators that ask for it."""
+        """``compute(self)``, computed once for all estimators."""
         if compute not in self._shared:
             self._shared[compute] = compute(self)
         return cast("T", self._shared[compute])
@@ -125,13 +125,13 @@ class EstimatorContext:
                 ends = done == len(self.estimand.log.parts) or time.monotonic() - last > EVERY
                 if saved is not None and ends and not isinstance(getattr(sums, "A", None), list):
                     arrays = {key: value for key, value in vars(sums).items() if isinstance(value, np.ndarray)}
-                    saved.save(done, {"carry": arrays, "engine": {}})  # where sums are sparse a pass is short
+                    saved.save(done, {"carry": arrays, "engine": {}})  # with sparse sums a pass is short
                     last = time.monotonic()
         return sums
 
     @cached_property
     def _identity(self) -> dict[str, str] | None:
-        """What the sums are of; None where that cannot be known, and a checkpoint could be of something else."""
+        """The identity of the sums; None where it is unknown, so that a checkpoint could be of other sums."""
         fields = {name: value for name, value in vars(self.estimand).items() if name != "log"}
         try:
             return {"log": self.estimand.log.fingerprint(), "estimand": code_identity(fields)}
@@ -149,7 +149,7 @@ class EstimatorContext:
 
     @cached_property
     def solution(self) -> LstdSolution:
-        """On the whole log."""
+        """The solution on the whole log."""
         return solve_lstd(*self.moments.total(), self.basis)
 
     @cached_property
@@ -159,14 +159,14 @@ class EstimatorContext:
 
     @cached_property
     def fold_solutions(self) -> list[LstdSolution]:
-        """On the log without each fold; none where there are too few groups to leave any out."""
+        """The solutions on the log without each fold; none if there are too few groups."""
         if self.estimand.groups < 2 * FOLDS:
             return []
         return [solve_lstd(*self.moments.total(1.0 * (self.fold != k)), self.basis) for k in range(FOLDS)]
 
     @cached_property
     def scores(self) -> Scores:
-        """Of the solution on the whole log, then of each that lacks a fold."""
+        """The scores of the solution on the whole log, then of each solution without a fold."""
         solutions = [self.solution, *self.fold_solutions]
         theta, x = (np.column_stack([getattr(one, name) for one in solutions]) for name in ("theta", "x"))
         return self.sum_scores("scores", theta, x)
@@ -184,14 +184,15 @@ class EstimatorContext:
         return rng.multinomial(groups, np.full(groups, 1 / groups), size=self.resamples).astype(float)
 
     def fixed_point_estimate(self, value: float, *notes: str, bootstrap: bool = True) -> ValueEstimate:
-        """An estimate at the fixed point of LSTD-Q, whose influence and resamples all ways to it share."""
+        """An estimate at the fixed point of LSTD-Q; its influence and resamples do not depend on how it was
+        computed."""
         influence = self.scores.score[:, 0] + self.start_influence(self.scores.start[:, 0], value)
         counts = self.resample_counts if bootstrap else None
         resampled = None if counts is None else bootstrap_values(self.moments, self.basis, counts)
         return ValueEstimate(value, influence, resampled, notes, fixed_point=True)
 
     def start_influence(self, start: np.ndarray, value: float) -> np.ndarray:
-        """The sampling of the starts: (φ̄₀(s₀)ᵀθ − v̂)/n₀ of each cluster."""
+        """The influence of the sampled starts: (φ̄₀(s₀)ᵀθ − v̂)/n₀ of each cluster."""
         total = self.scores.starts.sum()
         return (start - self.scores.starts * value) / total if total else np.zeros(self.estimand.clusters)
 
@@ -203,5 +204,5 @@ class EstimatorContext:
 
 
 def effective_size(weights: np.ndarray) -> float:
-    """How many equal weights these are worth, (Σw)²/Σw²."""
+    """The number of equal weights that these are worth, (Σw)²/Σw²."""
     return float(weights.sum() ** 2 / max(weights @ weights, 1e-300))

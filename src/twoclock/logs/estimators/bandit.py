@@ -2,7 +2,7 @@
 
     v̂ = mean of  q̂_π(s) + ρ(r − q̂(s, a)),   ρ = π(a|s)/b(a|s),   q̂_π(s) = Σ_a π(a|s)q̂(s, a)
 
-q̂ is linear in the features, from other folds than it is used on.
+q̂ is linear in the features and cross-fitted: it is used on a fold that it was not fitted to.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def bandit_dr(context: EstimatorContext) -> ValueEstimate:
 
 @estimator("switch between ratios and the model, of a bandit")
 def switch(context: EstimatorContext) -> ValueEstimate:
-    """As the doubly robust estimate, but the model alone where a ratio exceeds a limit.
+    """The doubly robust estimate, with the model alone where a ratio exceeds a limit.
 
-    The limit is the one of the least variance plus squared bias, both estimated.
+    The limit minimises the estimated variance plus squared bias.
 
     Reference: Wang, Agarwal & Dudík, *Optimal and adaptive off-policy evaluation in contextual bandits*, 2017.
     """

@@ -22,8 +22,8 @@ def fqe_network(context: EstimatorContext) -> ValueEstimate:
     """Regress r + γΣ_aπ(a|s')Q(s', a) on (s, a) with a network, again and again; two networks, one for each half.
 
     v̂ = mean Q(s₀, π) + Σw(r + γQ(s', π) − Q(s, a)), each half of the episodes with the network of the other. The
-    correction takes out the first-order error of the networks, which have no interval of their own; the weights w are
-    those of the linear features.
+    correction removes the first-order error of the networks; the weights w are those of the linear features. Without it
+    there would be no interval.
     """
     context.require_matrix()
     try:

@@ -1,7 +1,7 @@
 """Estimators from the returns of whole episodes: their mean, and importance sampling.
 
-An episode may lie in several parts of the log. A piece of it has the product of its ratios, its length and its
-discounted sums, which is enough to join pieces in order. Propensities that the log lacks are estimated.
+An episode may lie in several parts of the log. For each piece the product of its ratios, its length and its discounted
+sums are stored, which is enough to join pieces in order. Missing propensities are estimated.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from twoclock.logs.sufficient_stats import Estimand, run_starts
 
 CLIP = 0.01
 _FEWEST_EPISODES = 10
-_LOG_ZERO = -1e4  # stands for log 0: its exponential is 0, and sums of it can be taken apart again
+_LOG_ZERO = -1e4  # stands for log 0: its exponential is 0, and it can be subtracted from sums again
 _MOST_ROWS = 100_000
 _CALIBRATION = 0.05
 _PENALTY = 1e-3
@@ -47,7 +47,7 @@ def naive(context: EstimatorContext) -> ValueEstimate:
 def pdis(context: EstimatorContext) -> ValueEstimate:
     """v̂ = mean over episodes of Σγᵗ(ρ₀…ρₜ)rₜ, ρ = π(a|s)/b(a|s).
 
-    Unbiased with known propensities and whole episodes; its variance grows with the horizon like a power.
+    Unbiased with known propensities and whole episodes; its variance grows exponentially with the horizon.
 
     Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
     """
@@ -57,7 +57,8 @@ def pdis(context: EstimatorContext) -> ValueEstimate:
 
 @estimator("weighted importance sampling (WIS)")
 def wis(context: EstimatorContext) -> ValueEstimate:
-    """v̂ = Σρ_e G_e/Σρ_e, ρ_e the ratio of the whole episode and G_e its return: biased, less wild than without weights.
+    """v̂ = Σρ_e G_e/Σρ_e, ρ_e the ratio of the whole episode and G_e its return: biased, with less variance than the
+    unweighted estimate.
 
     Reference: Precup, Sutton & Singh, *Eligibility traces for off-policy policy evaluation*, 2000.
     """
@@ -74,16 +75,16 @@ class EpisodeReturns:
     plain: Float[np.ndarray, " e"]  # Σγᵗr
     per_decision: Float[np.ndarray, " e"]  # Σγᵗρ₀…ρₜr
     ratio: Float[np.ndarray, " e"]  # ρ₀…ρ_T; 1 without propensities
-    episode: np.ndarray  # its number
-    notes: tuple[str, ...]  # on the propensities and on episodes that lack rows
-    complete: bool  # hardly any episode was cut off
+    episode: np.ndarray  # the number of the episode
+    notes: tuple[str, ...]  # notes on the propensities and on episodes that lack rows
+    complete: bool  # whether hardly any episode was cut off
 
     def estimate(
         self, context: EstimatorContext, values: np.ndarray, weights: np.ndarray, *, comparable: bool = True
     ) -> ValueEstimate:
         """Σ weight·value/Σ weight, with its influence by cluster and its resamples by group.
 
-        If ``comparable``, it is an estimate of the target's value, so the ratios matter.
+        If ``comparable``, it estimates the target's value, so the ratios matter.
         """
         estimand, total = context.estimand, weights.sum()
         value = float(weights @ values / total)
@@ -153,7 +154,7 @@ def part_returns(estimand: Estimand, propensities: Propensities | None, part: in
 
 
 def fit_propensities(context: EstimatorContext) -> tuple[Propensities, tuple[str, ...]]:
-    """Estimate the behaviour's probabilities, and say how they were found and how far they are off.
+    """Estimate the behaviour's probabilities, and report their source and their error.
 
     A multinomial logit of the features of the state for each half of the episodes is used on the other half.
     """

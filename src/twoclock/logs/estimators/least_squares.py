@@ -1,4 +1,4 @@
-"""LSTD-Q, and what shares its sums: fitted Q-evaluation, the counted MDP, the doubly robust estimate."""
+"""LSTD-Q and the estimators that share its sums: fitted Q-evaluation, the counted MDP, the doubly robust estimate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lstdq(context: EstimatorContext) -> ValueEstimate:
 
 @estimator("fitted Q-evaluation, linear (FQE)")
 def fqe(context: EstimatorContext) -> ValueEstimate:
-    """θ ← C⁻¹(b + γE[φφ̄'ᵀ]θ) until it stands still; v̂ = φ̄₀ᵀθ.
+    """θ ← C⁻¹(b + γE[φφ̄'ᵀ]θ) until convergence; v̂ = φ̄₀ᵀθ.
 
     Its fixed point is LSTD-Q's, and so are its influence and its interval. It diverges iff ρ(γC⁻¹E[φφ̄'ᵀ]) ≥ 1, and is
     then refused.
@@ -55,9 +55,9 @@ def fqe(context: EstimatorContext) -> ValueEstimate:
 
 @estimator("the MDP of the counted transitions")
 def model(context: EstimatorContext) -> ValueEstimate:
-    """V = r̂_π + γP̂_πV with r̂ and P̂ the log's averages; a pair without data is worth what stands for it.
+    """V = r̂_π + γP̂_πV with r̂ and P̂ the log's averages; a pair without data has the mean of its substitutes.
 
-    On a table this is LSTD-Q by another way, equal up to rounding, and its influence is the same.
+    On a table this equals LSTD-Q up to rounding, and its influence is the same.
     """
     estimand = context.estimand
     table = table_of(estimand.features)
@@ -74,13 +74,13 @@ def model(context: EstimatorContext) -> ValueEstimate:
     gather = (features.mean(features.encode(states), estimand.policy.acts(states, (0, 0))) @ diags_array(each)).tocsr()
     V = np.atleast_1d(spsolve((diags_array(np.ones(S)) - estimand.gamma * (gather @ moves)).tocsc(), gather @ earned))
     phi0 = context.moments.total()[2]
-    if isinstance(features, Crossed) and features.alike is not None:  # V counts what stands for pairs without data
+    if isinstance(features, Crossed) and features.alike is not None:  # V includes the substitutes of pairs without data
         phi0 = phi0 - features.alike.T @ phi0
     return context.fixed_point_estimate(float(phi0.reshape(S, -1).sum(axis=1) @ V))
 
 
 def _count_moves(estimand: Estimand, part: int) -> Matrix:
-    """How often each pair led to each next state that is no end."""
+    """How often each pair led to each next state that is not terminal."""
     moves: Matrix = 0
     for batch in estimand.log.batches(part):
         on = ~batch.terminated
@@ -91,7 +91,8 @@ def _count_moves(estimand: Estimand, part: int) -> Matrix:
 
 @estimator("doubly robust, cross-fitted")
 def dr(context: EstimatorContext) -> ValueEstimate:
-    """v̂ = mean φ̄₀ᵀθ₋ₖ + mean w₋ₖδ(θ₋ₖ), where θ₋ₖ and w₋ₖ come from the log without the fold k that they are used on.
+    """v̂ = mean φ̄₀ᵀθ₋ₖ + mean w₋ₖδ(θ₋ₖ), where θ₋ₖ and w₋ₖ come from the log without the fold k on which they are
+    used.
 
     It is right to first order if either θ or w is, and its scores are those of episodes that were not fitted to.
 

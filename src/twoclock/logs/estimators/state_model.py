@@ -1,9 +1,9 @@
-"""A model over states, for tables whose pairs of state and action are too many for the log.
+"""A model over states, for tables with too many pairs of state and action for the log.
 
     V = r̂ + γP̂V,    r̂(s) = Σρr/Σρ,    P̂(s'|s) = Σρ1[s']/Σρ    over the rows of s,    ρ = π(a|s)/b(a|s)
 
-LSTD-Q needs data of every pair that the policy leads to; this needs data of every state. Within a state the ratios are
-normalised, Σρ instead of the number of rows: unnormalised ones would make chains that gain or lose probability.
+LSTD-Q needs data of every pair that the policy reaches; this needs only data of every state. Within a state the ratios
+are normalised, Σρ instead of the number of rows: without that, the chain would gain or lose probability.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstima
 from twoclock.logs.features import Crossed, Matrix, table_of
 from twoclock.logs.sufficient_stats import Estimand
 
-_Z = 3.0  # standard errors from which ratios that do not average 1 are no accident
+_Z = 3.0  # from so many standard errors on, a mean ratio other than 1 is no accident
 
 
 @estimator("a model over states, ratios normalised within each")
@@ -26,7 +26,7 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
     """v̂ = φ̄₀ᵀV; its influence, episode by episode, is Σwδ with w = ρφ̄₀ᵀA⁻¹φ, A = Σρφ(φ − γφ')ᵀ, and that of the starts.
 
     It needs the propensities of all rows and one-hot features. With ratios of 1, for the policy that wrote the log, it
-    is the certainty equivalent of TD(0).
+    is the certainty-equivalent solution of TD(0).
 
     Reference: Sutton, Mahmood & White, *An emphatic approach to off-policy TD*, 2016, for ratios per step; Hájek,
     *Comment on a paper of Basu*, 1971, for the normalisation.
@@ -55,14 +55,15 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
     outside = float(x[~seen].sum() + max(0.0, 1.0 - start.sum()))
     score, weight, lacks, begun, squares = np.zeros((5, estimand.clusters))
     x = np.where(seen, x, 0.0)
-    even = x * sums.ratio / np.maximum(sums.rows, 1)  # visits spread evenly over the rows of a state
+    even = x * sums.ratio / np.maximum(sums.rows, 1)  # visits, spread evenly over the rows of a state
     for part_scores in context.map_parts(_part_scores, V, x, even, value):
         score, weight, lacks, begun, squares = (
             a + b for a, b in zip((score, weight, lacks, begun, squares), part_scores, strict=True)
         )
     influence = score + (begun / sums.begun if estimand.start is None else 0.0)
-    # E[ρ|s] = 1 wherever the behaviour may do all that the policy does. Large ratios that are seldom drawn make it less
-    # by accident, but only as much as what was never seen is missing by right.
+    # E[ρ|s] = 1 if the behaviour may take every action of the policy. By chance the mean is lower where large ratios
+    # are
+    # rarely drawn; a larger gap means that actions are missing.
     lack = float(lacks.sum())
     error = float(np.sqrt(((lacks - lack / len(lacks)) ** 2).sum()))
     law = estimand.policy.acts(table.rows(), (0, 0)).law
@@ -88,12 +89,12 @@ def _share(share: float) -> str:
 class StateSums(NamedTuple):
     """Sums over rows, by state."""
 
-    moves: Matrix  # Σρ of each move from a state to another that is no end
+    moves: Matrix  # Σρ of each move from a state to one that is not terminal
     ratio: Float[np.ndarray, " s"]  # Σρ
     earned: Float[np.ndarray, " s"]  # Σρr
     rows: Float[np.ndarray, " s"]  # how many rows
     starts: Float[np.ndarray, " s"]  # how many starts
-    begun: float  # starts in all, those in no state of the table too
+    begun: float  # all starts, also those in states that the table lacks
 
     @classmethod
     def zeros(cls, states: int) -> StateSums:
@@ -131,7 +132,7 @@ def _part_sums(estimand: Estimand, part: int) -> StateSums:
 def _part_scores(
     estimand: Estimand, V: np.ndarray, x: np.ndarray, even: np.ndarray, value: float, part: int
 ) -> np.ndarray:
-    """Sums over each cluster: wδ, w, what even weights lose by the ratios, V(s₀) − v̂ over the starts, and w²."""
+    """Sums over each cluster: wδ, w, the loss of even weights by the ratios, V(s₀) − v̂ over the starts, and w²."""
     assert isinstance(estimand.features, Crossed)
     encode, k = estimand.features.encode, estimand.clusters
     sums = np.zeros((5, k))

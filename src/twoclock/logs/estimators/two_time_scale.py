@@ -1,12 +1,12 @@
-"""Estimators that ``solve`` computes with two step sizes on rows of a log: DICE, and TDC by the fast method.
+"""Estimators by two-time-scale iteration with ``solve`` on rows of a log: DICE, and TDC by the fast method.
 
-Both are linear in (θ, ω), so that a run may begin anywhere: f and g are the operators' means over the whole log where
-it begins, and the rows of a sample say how they change from there.
+Both are linear in (θ, ω), so a run may begin anywhere: f and g are the operators' means over the whole log at the
+start, and the rows of a sample show how the means change from there.
 
     DICE:  F = f − (φ − γφ̄')(φᵀω)             G = g + φ(cφᵀω + (φ − γφ̄')ᵀθ)
     TDC:   F = f + φ(φ − γφ̄')ᵀθ + γφ̄'(φᵀω)      G = g + φ(φᵀω + (φ − γφ̄')ᵀθ)
 
-At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr]. A pass needs memory of O(d) beside its sample.
+At (0, 0) DICE has f = φ̄₀ and g = −E[φr], and TDC f = g = −E[φr]. A pass needs O(d) memory besides its sample.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from twoclock.validation import refuse_fork
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
-DICE_BUDGET = 1 << 33  # numbers that DICE may step through where it was not chosen by name: half a minute or so
+DICE_BUDGET = 1 << 33  # numbers that DICE may process if it was not chosen by name: about half a minute
 TDC_STEPS, TDC_BATCH, TDC_SEEDS = 20_000, 256, 4
-NUMBERS = 1 << 22  # that a sample holds of φ, and as many of φ̄': 64 MiB in all, however long the log is
-_C = 1e-3  # of DICE; its dual value does not depend on it
+NUMBERS = 1 << 22  # numbers of φ in a sample, and as many of φ̄': 64 MiB in all, however long the log is
+_C = 1e-3  # the c of DICE; its dual value does not depend on it
 _LOOSE = 1e-3
 _PATIENCE = 24  # rounds in which the residual must halve
-_WILD = 1e4  # the weights overshoot by 1/c before they settle; beyond that a sample was too small for its steps
-_A_STEP = 1 << 18  # numbers; a larger sample is stepped through by draws from it
+_WILD = 1e4  # weights overshoot by 1/c before they settle; beyond this the sample was too small
+_A_STEP = 1 << 18  # numbers; of a larger sample each step draws a batch
 
 Vector = Float[Array, " d"]
 Sums = Float[np.ndarray, " d"]
-Numbers = jax.Array | np.ndarray  # of the log as it is read; JAX's inside a program
+Numbers = jax.Array | np.ndarray  # NumPy's while the log is read; JAX's inside a program
 
 
 @pytree
@@ -62,7 +62,7 @@ class DenseRows:
 
 @pytree
 class SparseRows:
-    """Rows of features with few entries: their numbers and their values, as many for each row."""
+    """Rows of features with few entries: their indices and values, the same number for each row."""
 
     index: Numbers
     entries: Numbers
@@ -83,11 +83,11 @@ class LogProblem(Problem):
 
     phi: Rows  # φ of each row
     after: Rows  # γφ̄' of each row
-    f: Numbers  # the operators where the run begins, at (0, 0)
+    f: Numbers  # the operators at the start of the run, (0, 0)
     g: Numbers
-    count: float | jax.Array  # of rows; those after them are 0, so that samples of several sizes make one program
+    count: float | jax.Array  # rows; those after them are 0, so that all sizes share a program
     kind: Literal["dice", "tdc"] = static(default="dice")
-    batch: int = static(default=0)  # rows a step; all of them if 0
+    batch: int = static(default=0)  # rows per step; all of them if 0
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         nothing = jnp.zeros_like(jnp.asarray(self.f))
@@ -136,7 +136,7 @@ def _scale_rows(rows: Matrix, scale: np.ndarray, size: int, width: int) -> Rows:
 def _curvatures(problem: LogProblem) -> tuple[float, float]:
     """Estimate the largest eigenvalues of E[φφᵀ] and E[(φ − γφ̄')(φ − γφ̄')ᵀ] by power iteration, plus 5 %.
 
-    Where steps are on a batch, the longest row with its share of the batch is added: what one sample can do.
+    If steps use a batch, the longest row with its share of the batch is added: the largest effect of one sample.
     """
     refuse_fork()
     n, d = float(problem.count), problem.f.shape[0]
@@ -172,8 +172,8 @@ class OperatorSums(NamedTuple):
     left: Sums  # Σφ(φ − γφ̄')ᵀθ
     earned: Sums  # Σφr
     squares: Sums  # Σφ²
-    starts: Sums  # Σφ̄₀ over the starts, and how many there are behind it
-    rows: int  # how many
+    starts: Sums  # Σφ̄₀ over the starts, and their number
+    rows: int  # the number of rows
     drawn: list[tuple[Matrix, Matrix]]  # φ and φ̄' of the rows drawn in each part
 
     @classmethod
@@ -185,7 +185,7 @@ class OperatorSums(NamedTuple):
         return functools.reduce(lambda one, other: cls(*map(operator.add, one, other)), parts)
 
     def sample(self, scale: Sums, estimand: Estimand) -> tuple[Rows, Rows, int]:
-        """The drawn rows, φ and γφ̄', scaled, and how many they are; the arrays always have the same size."""
+        """The drawn rows, φ and γφ̄', scaled, and their number; the arrays always have the same size."""
         most, width = _sample_size(estimand)
         most = min(most, estimand.log.rows)
         if isinstance(self.drawn[0][0], np.ndarray):
@@ -230,7 +230,7 @@ def _part_sums(estimand: Estimand, theta: Sums, omega: Sums, share: float, numbe
 
 
 def _sample_size(estimand: Estimand) -> tuple[int, int]:
-    """How many rows a sample may have, and how many entries a row of φ̄' has: those of φ for each action if sparse."""
+    """The number of rows of a sample, and of entries in a row of φ̄': if sparse, those of φ for each action."""
     state = estimand.log.sample[0][:1]
     mean = estimand.features.mean(estimand.features.encode(state), estimand.policy.acts(state, (0, 0)))
     width = estimand.features.size if isinstance(mean, np.ndarray) else max(int(mean.nnz), 1)
@@ -242,9 +242,10 @@ def dice(context: EstimatorContext) -> ValueEstimate:
     """The saddle of φ̄₀ᵀθ + E[(φᵀω)(r + (γφ̄' − φ)ᵀθ)] − (c/2)E[(φᵀω)²]; v̂ = E[(φᵀω)r], the dual value.
 
     It equals LSTD-Q's for every c. A round is a pass over the log and a run of ``solve``. The pass computes the
-    operators' means at the start of the round and draws a sample of rows; the run finds on that sample what is still
-    missing. The less that is, the smaller its noise, so rounds converge geometrically to the solution on the whole log.
-    Beside the log there are vectors and the sample, which has the same size for every log. ω gives the weights and
+    operators' means at the start of the round and draws a sample of rows; the run finds the remaining correction on
+    that sample. The smaller the correction, the smaller its noise, so rounds converge geometrically to the solution on
+    the whole log. The memory holds some vectors and the sample, whose size does not depend on the log. ω gives the
+    weights and
     with θ the influence.
 
     Reference: Nachum, Chow, Dai & Li, *DualDICE*, 2019; Yang et al., *Off-policy evaluation via the regularized
@@ -268,7 +269,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         if residual < best[0]:
             best = residual, theta, omega, f
         residuals.append(residual)
-        if not residual < _WILD * best[0]:  # back to the best; it is tried again from there, more slowly
+        if not residual < _WILD * best[0]:  # return to the best point, and try again from there with smaller steps
             theta, omega = best[1:3]
             pace, sample = pace / 2, None
             continue
@@ -284,7 +285,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         if context.thrifty and spent > DICE_BUDGET:
             break
         problem = LogProblem(phi, after, f, g, rows, batch=batch)
-        top, top_difference = _curvatures(problem)  # a step is 1/L of what it steps along
+        top, top_difference = _curvatures(problem)  # a step size is 1/L of its operator
         method = Standard(alpha=Constant(0.5 * pace * _C / top_difference), beta=Constant(pace / (_C * top)))
         result = solve(problem, method, DICE_STEPS, [number], marks=[DICE_STEPS], engine="xla")
         theta, omega = theta + result.theta[0], omega + result.omega[0]
@@ -297,7 +298,7 @@ def dice(context: EstimatorContext) -> ValueEstimate:
         raise DoesNotApply(
             f"it has not converged after {number + 1} rounds, residual {residual:.1e}: the features are too alike"
         )
-    # θᵀf is what the dual value still lacks, up to the product of both errors.
+    # θᵀf is the remaining error of the dual value, up to the product of both errors.
     value = float(scale * omega @ first.earned / n + theta @ f)
     passes = f"{number + 1} passes over the log"
     note = passes if residual < TOLERANCE else f"residual {residual:.1e} after {passes}: fewer digits are right"

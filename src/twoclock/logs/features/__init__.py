@@ -17,7 +17,10 @@ from twoclock.validation import lookup, short_repr
 __all__ = ["Fourier", "Matrix", "Network", "OneHot", "PairFeatures", "Rbf", "Tiles", "build"]
 
 _MOST_STATES = 200_000
-_FEWEST_LOOKED_AT, _MOST_DIFFERENT = 100, 0.5  # states of a sample, and the share of them from which none comes back
+_FEWEST_LOOKED_AT, _MOST_DIFFERENT = (
+    100,
+    0.5,
+)  # states of a sample; beyond this share of different ones states do not recur
 NAMES: dict[str, Callable[[], Fittable] | None] = {"onehot": None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
 
@@ -28,7 +31,7 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
         given: "onehot", "rbf", "tiles" or "fourier"; one of their classes with settings; a ``Network``; or a function
             of (states, actions), both batches, that returns one row per pair.
         log: its states scale the features; its actions, where discrete, each have a copy.
-        others: states that the log may lack, such as a given start.
+        others: further states, which the log may lack, such as a given start.
     """
     spec = given
     if isinstance(given, str):
@@ -86,7 +89,7 @@ class OneHot:
         sample = log.sample[0]
         if sample.dtype.kind == "f" and len(sample) >= _FEWEST_LOOKED_AT and (sample != np.floor(sample)).any():
             different = len(np.unique(rows_as_labels(sample)))
-            if different > _MOST_DIFFERENT * len(sample):  # before a table of them takes its time
+            if different > _MOST_DIFFERENT * len(sample):  # before a slow table of them is made
                 raise InputError(
                     f"`features` 'onehot' needs states that come back, and of {len(sample):,} states of this log "
                     f"{different:,} are different, such as {short_repr(sample[0].tolist())}; take features='rbf'"
@@ -107,7 +110,7 @@ class OneHot:
         return len(self.states)
 
     def rows(self) -> np.ndarray:
-        """The states as the log has them."""
+        """The states of the log."""
         fields = self.states.dtype.names
         return self.states if fields is None else np.column_stack([self.states[name] for name in fields])
 
@@ -141,7 +144,7 @@ class PairFeatures(Protocol):
         """How many features there are."""
 
     def encode(self, state: np.ndarray) -> Matrix:
-        """Compute what does not depend on the action; it is indexed by rows like the states."""
+        """Compute everything that does not depend on the action; indexed by rows like the states."""
 
     def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
         """φ(s, a) [n, size]."""
@@ -154,7 +157,7 @@ class PairFeatures(Protocol):
 class Crossed:
     """φ(s, a) = ψ(s) ⊗ e_a: a copy of the state's features for each discrete action.
 
-    ``alike`` [size, size] of a table has, for each pair without data, the shares of the pairs whose mean stands for it.
+    For a table, ``alike`` [size, size] has for each pair without data the weights of the pairs whose mean replaces it.
     """
 
     base: StateFeatures
@@ -196,7 +199,7 @@ def table_of(features: PairFeatures) -> OneHot | None:
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """φ(s, a) of a function of both, which is asked once for each of the policy's actions."""
+    """φ(s, a) of a function of both, which is called once for each of the policy's actions."""
 
     function: Callable[[np.ndarray, np.ndarray], Matrix]
     size: int
@@ -236,7 +239,7 @@ class Joint:
 
 
 def as_rows(found: object) -> Matrix:
-    """Return what a user's function gave as a matrix of numbers."""
+    """Return the output of a user's function as a matrix of numbers."""
     if hasattr(found, "tocsr"):
         return found.tocsr().astype(float)
     try:

@@ -48,7 +48,7 @@ class Rbf:
     """exp(−‖x − c_j‖²/2w²) around states c_j of the log, with the columns scaled alike, and a constant.
 
     Args:
-        centres: how many.
+        centres: the number of centres.
         width: w; the median distance of the centres' sample if None.
         seed: which states are centres.
     """
@@ -102,7 +102,7 @@ class Fourier:
     def fit(self, sample: X) -> Fourier:
         order, k = whole("order", self.order, 0, 50), sample.shape[1]
         scale = _ends(sample, comb(order + k, k), "`Fourier(order=…)`")
-        picks = itertools.combinations_with_replacement(range(k + 1), order)  # entry k is what is not spent
+        picks = itertools.combinations_with_replacement(range(k + 1), order)  # entry k is the unused rest
         waves = np.array([[pick.count(i) for i in range(k)] for pick in picks], float)
         return Fourier(order, waves, scale)
 
@@ -119,8 +119,8 @@ class Tiles:
     """Tile coding: grids of ``bins`` cells per column, each shifted by a share of a cell; sparse.
 
     Args:
-        tilings: how many grids.
-        bins: cells of a grid along each column.
+        tilings: the number of grids.
+        bins: the number of cells of a grid along each column.
     """
 
     tilings: int = 8
@@ -172,8 +172,8 @@ class Network:
 
     Args:
         model: a module that maps one state (a state and a continuous action, side by side) to numbers.
-        part: "last" takes what the last layer sees, with a constant; "whole" the gradient of the first output in all
-            parameters (the neural tangent features).
+        part: "last" takes the input of the last layer, with a constant; "whole" the gradient of the first output with
+            respect to all parameters (the neural tangent features).
     """
 
     model: Callable[..., jax.Array]
@@ -199,7 +199,7 @@ _compiled: WeakKeyDictionary[Network, Row] = WeakKeyDictionary()
 
 
 def _batch_features(network: Network) -> Row:
-    """Compile the features of a batch, once per fitted object: a constant that the model reads may change between."""
+    """Compile the features of a batch, once per fitted object, since a constant of the model may change in between."""
     if network in _compiled:
         return _compiled[network]
     refuse_fork()
@@ -211,7 +211,7 @@ def _batch_features(network: Network) -> Row:
             arrays, whole = split_module(model)
             flat, back = ravel_pytree(arrays)
             return jax.grad(lambda p: jnp.ravel(whole(back(p))(x))[0])(flat)
-        if not layers:  # a plain function has none, and gives the features itself
+        if not layers:  # a plain function has no layers; its output is the features
             return jnp.atleast_1d(model(x))
         for layer in layers[:-1]:
             z = layer(x)
