@@ -65,7 +65,6 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     edit = str(rng.choice(["plant", "x0", "nothing"], p=[0.6, 0.25, 0.15]))
     after = {"a": 0.3 if edit == "plant" else 0.9, "x0": 4.0 if edit == "x0" else 0.0}
     what = {"plant": "another plant", "x0": "another start", "nothing": "the same again"}[edit]
-    truth = _run(PLANTS[kind], **after, steps=300, folder=None)
     with tempfile.TemporaryDirectory() as folder:
         _run(PLANTS[kind], 0.9, 0.0, 300, folder)
         try:
@@ -75,6 +74,7 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
             return what, f"{kind}: the same run is refused" if refused else None
         except Exception as error:
             return what, f"{kind}: {type(error).__name__}: {error!s:.100}"
+    truth = _run(PLANTS[kind], **after, steps=300, folder=None)
     ours, theirs = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(run.theta)]) for run in (found, truth))
     trouble = differs(ours, theirs, 1e-12)
     return what, trouble and f"{kind}: {trouble}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -59,35 +61,42 @@ def _put(tree: Any, path: tuple[Any, ...], rng: np.random.Generator) -> Any:
     return tree
 
 
-def _make(kind: str, folder: str) -> tuple[Path, Any]:
-    """A record, and how it is used."""
+@functools.cache
+def _made(kind: str) -> Path:
+    """A record of a kind, made once; trials damage copies of it."""
+    path = Path(tempfile.mkdtemp(dir=".")).absolute() / "made"
     if kind == "result":
-        path = tc.solve(tc.problems.quadratic(dim=2), tc.Polyak(intervals=True), 50, 2).save(f"{folder}/saved")
-
-        def use() -> Any:
-            result = tc.load(path)
-            return repr(result), result.summary("error"), result.interval(), result.plot("error")
-
-        return path, use
-    if kind == "checkpoint":
-        path = Path(folder) / "kept"
-        problem = tc.problems.quadratic(dim=2)
-        tc.solve(problem, tc.Fast(), 50, 2, checkpoint=path)
-        return path, lambda: tc.solve(problem, tc.Fast(), 80, 2, checkpoint=path)
-    if kind == "sweep":
-        path = Path(folder) / "swept"
+        tc.solve(tc.problems.quadratic(dim=2), tc.Polyak(intervals=True), 50, 2).save(path)
+    elif kind == "checkpoint":
+        tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 50, 2, checkpoint=path)
+    elif kind == "sweep":
         tc.sweep({"a": tc.problems.quadratic(dim=2)}, {"b": tc.Fast()}, 20, 2, out=path)
-        return path, lambda: (repr(s := tc.Sweep.load(path)), s.final("error"), s.best("error"))
-    if kind == "learner":
-        learner = tc.Learner(lambda t, w, x: t - w, lambda t, w, x: w - x, tc.Fast(), 0.0, 0.0)
+    elif kind == "learner":
+        learner = tc.Learner(*_OPERATORS, tc.Fast(), 0.0, 0.0)
         learner.update_many(np.linspace(0, 1, 20))
-        path = learner.save(f"{folder}/learnt")
-        return path, lambda: tc.Learner.load(
-            path, lambda t, w, x: t - w, lambda t, w, x: w - x, tc.Fast(), 0.0, 0.0
-        ).update(0.5)
-    agent = tc.agents.Regulator(np.eye(1), np.eye(1))
-    path = agent.save(f"{folder}/agent")
-    return path, lambda: tc.agents.Regulator.load(path).act(np.zeros(1))
+        learner.save(path)
+    else:
+        tc.agents.Regulator(np.eye(1), np.eye(1)).save(path)
+    return path
+
+
+_OPERATORS = (lambda t, w, x: t - w, lambda t, w, x: w - x)
+
+
+def _use(kind: str, path: Path) -> None:
+    """Read a record, and do what is done with it."""
+    if kind == "result":
+        result = tc.load(path)
+        repr(result), result.summary("error"), result.interval(), result.plot("error")
+    elif kind == "checkpoint":
+        tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 80, 2, checkpoint=path)
+    elif kind == "sweep":
+        swept = tc.Sweep.load(path)
+        repr(swept), swept.final("error"), swept.best("error"), repr(swept.result("a", "b"))
+    elif kind == "learner":
+        tc.Learner.load(path, *_OPERATORS, tc.Fast(), 0.0, 0.0).update(0.5)
+    else:
+        tc.agents.Regulator.load(path).act(np.zeros(1))
 
 
 def _words(kind: str) -> str:
@@ -97,7 +106,7 @@ def _words(kind: str) -> str:
 def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     kind = ("result", "checkpoint", "sweep", "learner", "agent")[i % 5]
     with tempfile.TemporaryDirectory() as folder:
-        path, use = _make(kind, folder)
+        path = Path(shutil.copytree(_made(kind), f"{folder}/record"))
         files = sorted(path.rglob("*.json"))
         file = files[int(rng.integers(len(files)))]
         try:
@@ -112,5 +121,5 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         except Exception:  # what cannot be written cannot be read
             return _words(kind), None
         file.write_bytes(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
-        trouble = foreign(use)
+        trouble = foreign(lambda: _use(kind, path))
     return _words(kind), trouble and f"{file.name} at {'/'.join(map(str, place))}: {trouble}"

@@ -73,7 +73,6 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         **{"constant": {"c": 9.0}, "metric": {"metric": "gap"}, "theta": {"theta": 5.0}, "nothing": {}}[change],
     }
     steps, more, method = 200, int(rng.choice([200, 400])), tc.Standard(0.05, 0.1)
-    fresh = tc.solve(problem(**two), method, more, 2)
     how = str(rng.choice(["checkpoint", "start"]))
     what = f"{how} of a twin"
     try:
@@ -91,5 +90,6 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         return what, None if change != "nothing" or "callback" in form else f"{form}: the same run is refused"
     except Exception as error:
         return what, f"{form}, {change}: {type(error).__name__}: {error!s:.100}"
+    fresh = tc.solve(problem(**two), method, more, 2)
     trouble = differs(after.theta, fresh.theta, 1e-12)
     return what, trouble and f"{form}, {change}: {trouble}"

@@ -543,3 +543,44 @@ def test_a_result_sealed_again_with_other_seeds_or_engine_is_refused(result, tmp
         spec.write_text(sealed_folder.seal({**content, **changed}))
         with pytest.raises(tc.InputError, match=line):
             tc.load(spec.parent)
+
+
+def test_a_sweep_sealed_again_without_what_its_tables_need_is_refused(tmp_path):
+    tc.sweep(**SWEEP, out=tmp_path / "sweep")
+    path = tmp_path / "sweep" / "sweep.json"
+    document = path.read_bytes()
+    assert len(tc.Sweep.load(tmp_path / "sweep").best("error"))
+
+    def change(spec, keys, value):
+        *above, last = keys
+        for key in above:
+            spec = spec[key]
+        spec.pop(last) if value is None else spec.update({last: value})
+
+    problem, method = next(iter(SWEEP["problems"])), next(iter(tc.Sweep.load(tmp_path / "sweep").spec["methods"]))
+    for keys, value in (
+        (("methods", method), None),
+        (("methods", method, "numbers"), "x"),
+        (("methods", method, "numbers", "alpha.c"), [1.0]),
+        (("methods", method, "family"), {"a": 1}),
+        (("methods", method, "family"), "\udcff"),
+        (("methods", method, "name"), None),
+        (("problems", problem), "x"),
+        (("problems", problem, "name"), None),
+        (("identity", "steps"), None),
+        (("identity", "marks"), [0, 1]),
+        (("identity", "precision"), "double"),
+        (("identity", "bound"), "x"),
+    ):
+        content = sealed_folder.unseal(document)
+        change(content, keys, value)
+        path.write_text(sealed_folder.seal(content))
+        with pytest.raises(tc.InputError, match="is damaged: it holds odd values"):
+            tc.Sweep.load(tmp_path / "sweep")
+
+
+def test_an_agent_whose_state_is_a_text_is_refused(tmp_path):
+    spec = tc.agents.Regulator(np.eye(1), np.eye(1)).save(tmp_path / "agent") / "spec.json"
+    spec.write_text(sealed_folder.seal({**sealed_folder.unseal(spec.read_bytes()), "Regulator": "x"}))
+    with pytest.raises(tc.InputError, match="is damaged"):
+        tc.agents.Regulator.load(spec.parent)

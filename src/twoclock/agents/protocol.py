@@ -252,7 +252,9 @@ class LearnerAgent:
         if cls.__name__ not in record.spec:
             raise InputError(f"`path` must be a folder that `{cls.__name__}.save` wrote, {path} is none")
         about = record.spec[cls.__name__]
-        if about.get("format", 1) != cls._FORMAT:
+        with storage.reading(path):
+            version = about.get("format", 1)
+        if version != cls._FORMAT:
             raise InputError(
                 f"`path` {path} was saved by a version whose `{cls.__name__}` had other state, and cannot be "
                 "resumed; what it had learnt is in `tc.load(path).theta`, from which a new one may start"

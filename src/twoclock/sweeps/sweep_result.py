@@ -47,6 +47,7 @@ class Sweep:
         with storage.reading(folder, "DIR"):
             # In the order in which they were given; the files come in the order of the alphabet.
             order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
+            _check(spec, history)
         return cls(history.iloc[np.lexsort(order[::-1])].reset_index(drop=True), spec)
 
     @property
@@ -162,3 +163,19 @@ class Sweep:
         ]  # fmt: skip
         columns = ("problem", "family", "best setting", f"mean {metric or ''} at the end", "95 % interval", "diverged")
         return html_table(f"Sweep: {self._words()}", columns, rows)
+
+
+def _check(spec: Document, history: pd.DataFrame) -> None:
+    """Raise an error where a specification lacks what its tables and figures need: another program wrote it."""
+    run = spec["identity"]
+    if [*run["marks"]] != [*np.unique(history["step"])] or run["steps"] != run["marks"][-1]:
+        raise ValueError("its marks are not those of its history")
+    if run["precision"] not in ("float64", "float32") or not isinstance(run["bound"], float | int | None):
+        raise ValueError("its precision or bound is none of ours")
+    for problem in history["problem"].unique():
+        spec["problems"][problem]["name"].encode()
+    for method in history["method"].unique():
+        known = spec["methods"][method]
+        (known["name"] + known["family"]).encode()
+        if not all(isinstance(number, float | int | None) for number in known["numbers"].values()):
+            raise ValueError(f"the numbers of {method} are none")
