@@ -1,4 +1,4 @@
-"""Settings of a method by path: read them, change them, lay out a grid of them."""
+"""Settings of a method by path: read them, change them, make a grid of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
     Methods that differ only in numbers run as one program: ``tc.solve(problem, tc.grid(…))`` compiles once.
 
     Args:
-        method: what every setting that is not named is taken from.
+        method: the source of every setting that is not named.
         values: path → the values to try, ``**{"alpha.c": [0.5, 1.0]}``. A path goes through the fields and into a
             wrapped method (``"method.alpha.c"`` for ``Polyak``); paths joined by commas (``"alpha.c,beta.c"``) take
             the same value together; a whole schedule may be set too (``"lam": ["1/(k+10)", 0.1]``).
@@ -50,9 +50,9 @@ def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
 
 
 def with_settings(method: Method, values: Mapping[str, object]) -> Method:
-    """Set the fields at some paths, all at once; fields check their values as they do when the method is made.
+    """Set the fields at some paths, all at once, with the checks of the method's constructor.
 
-    A method on the way from one setting to the other may break a rule that both satisfy.
+    They are set together, since an intermediate method could break a rule that both ends satisfy.
 
     >>> import twoclock as tc
     >>> str(with_settings(tc.Polyak(tc.Fast()), {"method.alpha.c": 0.5}).method.alpha)
@@ -73,7 +73,7 @@ def check_field(method: Method, path: str, value: object) -> None:
 
 
 def setting(method: Method, path: str) -> Any:
-    """What is at the path; of paths joined by commas, at the first.
+    """The setting at the path; of paths joined by commas, at the first.
 
     >>> import twoclock as tc
     >>> setting(tc.Fast(), "alpha.shift")
@@ -98,7 +98,7 @@ def paths(method: object, prefix: str = "") -> dict[str, object]:
 
 
 def text(value: object) -> str:
-    """A value as a label shows it: six digits where that loses nothing."""
+    """The text of a value in a label: six digits if that is exact."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)

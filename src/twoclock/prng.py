@@ -1,10 +1,10 @@
-"""Randomness by index: step k of seed s draws from a key made of (s, k) and of nothing else.
+"""Randomness by index: step k of seed s draws from a key that depends on (s, k) alone.
 
 The generator is Threefry-2x32 with 20 rounds (Salmon et al., *Parallel random numbers: as easy as 1, 2, 3*, 2011) and
 its bits are those of ``jax.random.key(s)``. JAX rolls the rounds into a loop on the CPU, which passes over memory five
-times; written out they fuse into the code that uses them, at about a fifth of the cost. That is what makes a key per
-seed and step affordable. An instance is drawn once, by a long program with many draws: it has the same bits from rounds
-in a loop, and is compiled in half the time.
+times; unrolled they fuse into the code that uses them, at about a fifth of the cost, which makes a key per seed and
+step affordable. An instance is drawn once, by a long program with many draws: there the rounds stay in a loop, with the
+same bits, which halves the time to compile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twoclock.protocols import Key, Scalar
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
-# One stream a use, so that a problem's start never shares bits with its steps.
+# One stream per use, so that a problem's start never shares bits with its steps.
 _INSTANCE, _START, _STEPS = range(3)
 
 
@@ -51,12 +51,12 @@ def step_key(seed: Scalar, k: Scalar) -> Key:
 
 
 def stream_words(seeds: jax.Array) -> jax.Array:
-    """The streams of many seeds as two words of 32 bits each: what a generated program is handed."""
+    """The streams of many seeds as two words of 32 bits each, for a generated program."""
     return jax.random.key_data(jax.vmap(step_stream)(seeds))
 
 
 def stream_of(words: jax.Array) -> Key:
-    """The stream that two such words stand for."""
+    """The stream of two such words."""
     return jax.random.wrap_key_data(words, impl=_IMPLEMENTATION)
 
 

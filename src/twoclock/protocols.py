@@ -1,4 +1,4 @@
-"""The contracts of problems, methods, schedules and indexed batches; frozen classes as pytrees; how objects print."""
+"""The protocols of problems, methods, schedules and indexed batches; frozen classes as pytrees; the repr of objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ C = TypeVar("C")
 class InputError(ValueError):
     """A wrong argument. The message is one line: the argument, the rule, the remedy.
 
-    A name in it may hold anything; what would break the line or steer a terminal is written out.
+    Characters in it that would break the line or control a terminal are escaped.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -34,7 +34,7 @@ class InputError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Write out what would break a line, steer a terminal, or cannot be encoded."""
+    """Escape characters that would break a line, control a terminal, or cannot be encoded."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -46,15 +46,15 @@ class Schedule(Protocol):
 
 
 class Problem(ABC):
-    """Noisy operators and the source of their noise: all that a method may use.
+    """Noisy operators and their source of noise, which is all that a method may use.
 
     A problem is a frozen pytree (``@pytree``) that defines the five abstract members. ``h``, ``omega_star`` and
-    ``measure`` say what is known of its answer, for tests and records alone; ``report`` what to record of its
-    environment. A problem whose samples depend on ω too, such as a mean field, declares ``draw(u, theta, omega, env)``.
+    ``measure`` give known parts of its answer, for tests and records alone; ``report`` records the environment. A
+    problem whose samples depend on ω too, such as a mean field, declares ``draw(u, theta, omega, env)``.
     """
 
     omega_is_trace: ClassVar[bool] = False  # ω is an eligibility trace: E G = 0 has no meaning
-    instead_of_roots: ClassVar[str] = ""  # what to use where methods that find roots with derivatives go wrong
+    instead_of_roots: ClassVar[str] = ""  # what to use instead of methods that find roots with derivatives
 
     @abstractmethod
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
@@ -66,7 +66,7 @@ class Problem(ABC):
 
     @abstractmethod
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        """The sample X that the noise u makes, and the next environment. Deterministic."""
+        """The sample X from the noise u, and the next environment. Deterministic."""
 
     @abstractmethod
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
@@ -77,7 +77,7 @@ class Problem(ABC):
         """The fast operator: its mean is strongly monotone in ω with the root ω*(θ)."""
 
     def sample(self, u: PyTree, theta: PyTree, omega: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        """The sample at these iterates: ``draw`` with the arguments that it declares."""
+        """The sample at these iterates, by ``draw`` with its declared arguments."""
         draw: Callable[..., tuple[PyTree, PyTree]] = self.draw
         return draw(u, theta, omega, env) if self.samples_see_omega else draw(u, theta, env)
 
@@ -111,11 +111,11 @@ class Problem(ABC):
         raise NotImplementedError
 
     def confine(self, theta: PyTree) -> PyTree:
-        """The θ nearby at which the constants of the theory are meant to hold; θ itself by default."""
+        """The nearest θ at which the constants of the theory hold; θ itself by default."""
         return theta
 
     def pl_constants(self, thetas: Sequence[PyTree]) -> Mapping[str, Any]:
-        """The PL constant ``mu_h`` that holds at these points, where a formula is known; {} where none is.
+        """The PL constant ``mu_h`` at these points, if a formula is known; else {}.
 
         Where the mean of F at ω* is ∇h in another metric only, also ``metric``, as in ``theory.certify``.
         """
@@ -126,7 +126,7 @@ class Problem(ABC):
         return {}
 
     def report(self, env: PyTree) -> Mapping[str, Scalar]:
-        """What to record of the environment, by name."""
+        """The records of the environment, by name."""
         return {}
 
     def knows(self, member: str) -> bool:
@@ -140,7 +140,7 @@ ProblemSource = Problem | Callable[[Key], Problem]
 
 @runtime_checkable
 class State(Protocol):
-    """What a method carries from step to step; the iterates are all that others may ask of it."""
+    """The state of a method between steps; only its iterates are public."""
 
     @property
     def theta(self) -> PyTree: ...
@@ -157,7 +157,7 @@ class Method(ABC):
 
     finds_roots: ClassVar[bool] = False  # it solves E F = 0, E G = 0 with derivatives, so ω must solve E G = 0
 
-    # Whether ``estimate`` and ``report`` also take NumPy's arrays of many lanes at once, so that none is compiled.
+    # Whether ``estimate`` and ``report`` also take NumPy arrays of many lanes at once, without compilation.
     reads_on_host: ClassVar[bool] = False
 
     @abstractmethod
@@ -173,11 +173,11 @@ class Method(ABC):
         return state.theta, state.omega
 
     def report(self, state: Any) -> Mapping[str, Scalar]:
-        """The method's measures of its progress, recorded beside the problem's metrics."""
+        """The method's own metrics, recorded beside the problem's."""
         return {}
 
     def track(self, state: Any) -> dict[str, PyTree]:
-        """What the intervals of its outputs need, by kind; recorded too (``intervals``)."""
+        """The data for the intervals of its outputs, by kind; recorded too (see ``intervals``)."""
         return {}
 
     def knows(self, member: str) -> bool:
@@ -195,7 +195,7 @@ def checked(
 ) -> Any:
     """A field that a constructor checks: ``check("Power(c=…)", value, *rule)`` raises, or returns what to store.
 
-    A check that returns None leaves the value as it is. Checks run before ``__post_init__``, which is for rules that
+    A check that returns None leaves the value unchanged. Checks run before ``__post_init__``, which is for rules that
     concern several fields.
 
     >>> @pytree
@@ -261,7 +261,7 @@ _LETTERS = {"alpha": "α", "beta": "β", "lam": "λ", "lam_g": "λ_g"}
 
 
 def _short(obj: Any) -> str:
-    """Show the class, its methods and schedules, and of its other fields those that differ from their default."""
+    """Show the class, its methods and schedules, and other fields that differ from their default."""
     shown = []
     for field in dataclasses.fields(obj):
         value = getattr(obj, field.name)
@@ -286,11 +286,11 @@ def brief(value: Any) -> str:
             + _few([f"{printable(str(key)):.40}: {brief(item)}" for key, item in islice(value.items(), _FEW + 1)])
             + "}"
         )
-    if hasattr(value, "init") and hasattr(value, "update"):  # an optax transformation, named by what made it
+    if hasattr(value, "init") and hasattr(value, "update"):  # an optax transformation, named by its factory
         return getattr(value.init, "__qualname__", type(value).__name__).split(".")[0]
     if isinstance(value, (tuple, list)):
         return f"({_few([brief(item) for item in value[: _FEW + 1]])})"
-    if dataclasses.is_dataclass(value):  # methods and schedules are what matters; of the rest the name
+    if dataclasses.is_dataclass(value):  # methods and schedules matter; of other objects the name
         return str(value) if isinstance(value, Method) or callable(value) else f"{type(value).__name__}(…)"
     value = getattr(value, "func", value)  # of a partial
     return getattr(value, "__qualname__", None) or f"{value!r:.{_LONGEST}}"
@@ -301,7 +301,7 @@ def _few(shown: list[str]) -> str:
 
 
 def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
-    """Write a table of plain text for a notebook, with a line above it and, where there is one, a note below."""
+    """Write a table of plain text for a notebook, with a line above it and perhaps a note below."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     below = f"<p><small>{escape(note)}</small></p>" if note else ""
@@ -309,7 +309,7 @@ def html_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def list_names(names: Sequence[str], most: int = 8) -> str:
-    """Join names by commas, of many the first few.
+    """Join names by commas; if there are many, the first few.
 
     >>> list_names(["a", "b", "c"], most=2)
     'a, b and 1 more'
@@ -320,11 +320,10 @@ def list_names(names: Sequence[str], most: int = 8) -> str:
 
 @pytree
 class RowTable:
-    """Rows that a method remembers, of which a step changes a few.
+    """Stored rows of a method, of which a step changes a few.
 
-    Elsewhere a lane that diverges keeps its last finite state. Searching a table for that at every step, and copying
-    the one before, would cost the whole table at every step: engines do neither, and the table of a diverged lane has
-    no meaning.
+    Elsewhere a lane that diverges keeps its last finite state. For a table, the check and the copy would cost the whole
+    table at every step. Engines do neither, so the table of a diverged lane is meaningless.
     """
 
     rows: PyTree
@@ -332,16 +331,16 @@ class RowTable:
 
 @pytree
 class IndexedBatch:
-    """A batch of finite data and the numbers of its items, for methods that remember an item's earlier values.
+    """A batch of finite data with the indices of its items, for methods that store an item's earlier values.
 
-    A sample is one such batch, or a tuple of them (the inner data and the outer ones) of which F and G are the sum of
-    shares: with the others left out, they give the share of one.
+    A sample is one such batch, or a tuple of them (the inner data and the outer ones) where F and G are sums of shares:
+    with the other batches left out, they give the share of one.
 
     Attributes:
         batch: the data of the items, along the first axis; None where the batch is left out.
-        index: their numbers.
-        items: how many items there are.
-        replace: whether they are drawn with replacement; otherwise every item comes once an epoch.
+        index: the numbers of the items.
+        items: the number of items in the data.
+        replace: whether they are drawn with replacement; otherwise every item comes once per epoch.
     """
 
     batch: PyTree
@@ -354,11 +353,11 @@ class IndexedBatch:
         return IndexedBatch(None, None, self.items, self.replace)
 
     def one_by_one(self) -> IndexedBatch:
-        """As batches of one item each, stacked."""
+        """The batch as stacked batches of one item each."""
         return jax.tree.map(lambda leaf: leaf[:, None], self)
 
 
 def indexed_batches(x: PyTree) -> tuple[IndexedBatch, ...] | None:
-    """The indexed batches of a sample; None where the sample is anything else."""
+    """The indexed batches of a sample; None if it is anything else."""
     parts = x if isinstance(x, tuple) else (x,)
     return parts if parts and all(isinstance(part, IndexedBatch) for part in parts) else None

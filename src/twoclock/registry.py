@@ -1,4 +1,4 @@
-"""Registry of methods, schedules and problems: a new file in their folders is in it, with no list to keep."""
+"""Registry of methods, schedules and problems: it finds new files in their folders without a list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def problems() -> dict[str, Callable[..., ProblemSource]]:
     """Every problem factory whose arguments are all plain settings, by its name.
 
     A factory whose first parameter is ``key`` draws a problem; it is listed as a factory of such draws, so that each
-    seed gets its own.
+    seed has its own.
     """
     found = {}
     for module in _import_modules("twoclock.problems"):
@@ -43,7 +43,7 @@ def problems() -> dict[str, Callable[..., ProblemSource]]:
 
 
 def factory(function: Callable[..., Problem]) -> Callable[..., ProblemSource]:
-    """A function that makes problems as one that takes settings alone; one of a key becomes a factory of draws."""
+    """Convert a function that makes problems to one of settings alone; one of a key becomes a factory of draws."""
     signature = inspect.signature(function)
     if "key" not in signature.parameters:
         return function
@@ -70,7 +70,7 @@ def _public_classes(module: ModuleType) -> list[type]:
 
 
 def is_plain(factory: Callable[..., Problem]) -> bool:
-    """Whether all parameters but a key have defaults that a word on a command line can stand for."""
+    """Whether all parameters except a key have defaults that a command-line word can represent."""
     parameters = list(inspect.signature(factory).parameters.values())
     rest = parameters[1:] if parameters and parameters[0].name == "key" else parameters
     return all(p.default is None or isinstance(p.default, (bool, int, float, str)) for p in rest)

@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Of a specification: where and how it was made, and no part of what.
+# The entries of a specification that do not identify the run: where and how it was made.
 _OWN_INTERVALS = ("Auto", "Zap")
 _PROVENANCE = ("versions", "device", "wall_seconds", "command", "identity", "engine", "engine_reason", "until")
 
 
 class _NotChosen(InputError, AttributeError):
-    """So that ``hasattr(result, "chosen")`` is False."""
+    """An AttributeError, so that ``hasattr(result, "chosen")`` is False."""
 
 
 class FinalState:
-    """Where a run stopped: the leaves of its lanes, and its identity or a function that makes it when asked."""
+    """The end of a run: the leaves of its lanes, and its identity or a function that computes it on demand."""
 
     def __init__(
         self, carry: tuple[np.ndarray, ...], identity: Mapping[str, Json] | Callable[[], Mapping[str, Json]]
@@ -59,17 +59,16 @@ class FinalState:
 class Result:
     """The solution of every seed, with the metrics along the way.
 
-    Two results are equal if the same was run, by its description, and every number is the same; when and where it ran
-    plays no part.
+    Two results are equal if their descriptions and all numbers are equal; time and machine do not matter.
 
     Attributes:
         theta: the final estimates of θ, NumPy arrays with a leading seed axis.
-        omega: those of ω.
-        history: one row a seed and mark: seed, step and a column for each metric.
-        diverged: for each seed, whether it left the finite numbers (or the bound).
-        last_step: for each seed, the step of its last finite state; the whole run where it did not diverge.
+        omega: the final estimates of ω, likewise.
+        history: one row per seed and mark: seed, step and a column for each metric.
+        diverged: for each seed, whether it exceeded the finite numbers or the bound.
+        last_step: for each seed, the step of its last finite state; the last step if it did not diverge.
         spec: what was run: problem, method, steps, seeds, marks, precision, versions, wall time.
-        end: where it stopped, for ``solve(…, start=result)``; None where that was not kept.
+        end: the final state, for ``solve(…, start=result)``; None if it was not stored.
     """
 
     theta: PyTree
@@ -82,25 +81,25 @@ class Result:
 
     @property
     def chosen(self) -> str:
-        """Of a run without a method: which one ``Auto`` took, why, what that cost, and whether it arrived."""
+        """For a run without a method: which one ``Auto`` chose, why, its cost, and whether it arrived."""
         auto, (theta, omega) = self._auto()
         return auto.explain(theta, omega, self.spec["steps"], self._objections(), self._reported())
 
     @property
     def arrived(self) -> np.ndarray:
-        """Of a run without a method, or of ``tc.Zap``: for each seed, whether it has arrived, by a test.
+        """For a run without a method, or of ``tc.Zap``: for each seed, whether it has arrived, by a test.
 
         A seed has arrived if four things hold. The means of F and G at its estimate are zero up to their noise, on
-        samples that the estimate was not made of. That noise is small against what they are at the start. The samples
-        say enough of every direction of θ. And the seed agrees with the others.
+        fresh samples. That noise is small compared with the means at the start. The samples determine every direction
+        of θ. And the seed agrees with the others.
         """
         return np.asarray([reason == "" for reason in self._objections()])
 
     def _objections(self) -> list[str]:
-        """What speaks against the arrival of each seed."""
+        """The objection to the arrival of each seed."""
         if self.spec["method"].get("name") not in ("Auto", "Zap", "Candidates") or self.theta is None:
             raise _NotChosen("`arrived` is for runs without a method that have ended; ask `tc.residual`")
-        one_problem = len(self.spec["problem"]) > 1  # a function that makes one for each seed has only a name
+        one_problem = len(self.spec["problem"]) > 1  # a function that makes one per seed has only a name
         against = objections(self._reported(), self.theta, one_problem=one_problem)
         return ["it diverged" if lost else why for lost, why in zip(self.diverged, against, strict=True)]
 
@@ -111,7 +110,7 @@ class Result:
 
     @property
     def method(self) -> Method:
-        """Of a run without a method: the one that was chosen; ``solve`` with it repeats the run bit for bit."""
+        """For a run without a method: the chosen one; ``solve`` with it repeats the run bit for bit."""
         auto, variables = self._auto()
         return auto.chosen(*variables)
 
@@ -150,14 +149,13 @@ class Result:
         """The metric against steps, with its band and the number of diverged seeds; options as for ``plot.compare``.
 
         Without a metric it draws the error, or another measure of progress, or the first that was recorded. With
-        ``intervals`` it draws the estimates of one run as its samples come in, in the band of their confidence
-        intervals, with what speaks against them.
+        ``intervals`` it draws the estimates of one run over its steps, with their confidence band and notes.
 
         Args:
-            metric: which metric; with ``intervals`` which output, the first few by default.
-            statistic: over seeds: "mean", "median" or "iqm".
-            intervals: True, or the level of the intervals where it is not 0.95.
-            seed: whose intervals; the first by default.
+            metric: the metric; with ``intervals`` the output, by default the first few.
+            statistic: the statistic over seeds, "mean", "median" or "iqm".
+            intervals: True, or the level of the intervals if it is not 0.95.
+            seed: the seed of the intervals; the first by default.
         """
         from twoclock import plot
 
@@ -182,20 +180,20 @@ class Result:
     ) -> pd.DataFrame:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 
-        Each covers the true output, not the spread over seeds: with probability ``level`` in the long run, from the
-        samples of one seed alone. ``note`` says what speaks against it; "" where nothing does. Runs without a method
-        have them for each entry of θ at their end. Others must have kept what it takes:
-        ``tc.Polyak(method, intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
+        Each covers the true output (not the spread over seeds) with probability ``level`` in the long run, and uses the
+        samples of one seed alone. ``note`` says what speaks against it; it is "" if nothing does. Runs without a method
+        have them for each entry of θ at their end. Other methods must collect the data for them: ``tc.Polyak(method,
+        intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
 
         Args:
             level: the coverage, between 0 and 1.
-            how: "random-scaling"; or "blocks", shorter, for linear problems: ``tc.methods.BatchMeans(method)``. None is
-                the first, or "blocks" with ``anytime``.
-            step: the mark to take them at; the last by default.
+            how: "random-scaling"; or "blocks", which are shorter, for linear problems with
+                ``tc.methods.BatchMeans(method)``. None is "random-scaling", or "blocks" with ``anytime``.
+            step: the mark; the last by default.
             anytime: False for an interval at one step that was chosen beforehand. True for one of a confidence
                 sequence: with probability ``level`` an output lies in its intervals at *all* marks from the first look
-                on, so that one may look at each and stop at any. The first look is at the first mark with 1,000
-                samples or more, where the sequence is shortest; a number says at how many samples instead, and must be
+                on, so that one may look at each and stop at any. The first look is at the first mark with 1,000 samples
+                or more, where the sequence is shortest. A number sets the samples at the first look instead; it must be
                 the same at each look. Needs ``tc.methods.BatchMeans``.
 
         >>> import twoclock as tc
@@ -246,8 +244,8 @@ class Result:
     def to_xarray(self) -> xr.Dataset:
         """Convert to a dataset of xarray: metrics over seed and step, θ, ω and ``diverged`` over seed.
 
-        A pytree gives a variable for each of its leaves, ``theta.w``, say, with dimensions ``theta.w_0``, …; ``attrs``
-        has the specification as JSON.
+        Each leaf of a pytree is a variable, such as ``theta.w`` with dimensions ``theta.w_0``, …; ``attrs`` has the
+        specification as JSON.
 
         >>> import twoclock as tc
         >>> result = tc.solve(tc.problems.quadratic(dim=3), tc.Fast(), steps=100, seeds=2)
@@ -326,13 +324,13 @@ class Result:
 def load(path: str | Path, like: object = None) -> Result:
     """Load the result that ``result.save(path)`` wrote.
 
-    Dicts, lists and tuples come back as they were; other nodes of a pytree, such as a network's modules, come back as
-    dicts of their fields, or as they were with ``like``.
+    Dicts, lists and tuples are restored; other nodes of a pytree, such as a network's modules, become dicts of their
+    fields, or are restored with ``like``.
 
     Args:
         path: the folder.
-        like: what θ looked like at the start (an Equinox module, say, whose functions are then taken from it), or the
-            problem, for θ and ω both.
+        like: an example of θ (such as an Equinox module, which provides the functions), or the problem, for both θ and
+            ω.
     """
     spec, tables, trees = storage.load(path)
     with storage.reading(path):
@@ -360,7 +358,7 @@ def load(path: str | Path, like: object = None) -> Result:
 
 
 def so_far(path: str | Path) -> dict[str, Result]:
-    """What an interrupted run has recorded up to its checkpoint in a folder, by label, without iterates; or nothing."""
+    """The records of an interrupted run up to its checkpoint in a folder, by label, without iterates; empty if none."""
     import pandas as pd
 
     found: dict[str, Result] = {}
@@ -381,5 +379,5 @@ def so_far(path: str | Path) -> dict[str, Result]:
 
 
 def _spec_text(spec: Mapping[str, Any]) -> str:
-    """What was run, as JSON writes it: a result and the same one from disk agree."""
+    """The specification as JSON, which is the same for a result and for its copy from disk."""
     return json.dumps({name: value for name, value in spec.items() if name not in _PROVENANCE}, sort_keys=True)

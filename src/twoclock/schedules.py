@@ -1,8 +1,8 @@
 """Step sizes as functions of the step number k = 0, 1, …
 
-Their numbers are pytree leaves, so a grid of step sizes is a ``vmap`` and a changed number compiles nothing. Wherever a
-schedule is asked for, a plain number, any callable ``k -> value`` (an optax schedule, say) or the text form
-(``"0.8/(k+10)"``, ``"2/(k+100)^0.5"``, ``"max(1/(k+1), 0.05)"``) will do.
+Their numbers are pytree leaves, so a grid of step sizes is a ``vmap`` and a changed number needs no compilation. A
+schedule may be given as a plain number, any callable ``k -> value`` (an optax schedule, say) or the text form
+(``"0.8/(k+10)"``, ``"2/(k+100)^0.5"``, ``"max(1/(k+1), 0.05)"``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from twoclock.validation import FRACTION, NOT_NEGATIVE, POSITIVE, check_number, 
 ScheduleLike = Schedule | Callable[[Any], Any] | float | str
 LevelsLike = ScheduleLike | Sequence[ScheduleLike]
 
-if TYPE_CHECKING:  # a field that is set to anything that means a schedule, and read as a schedule
+if TYPE_CHECKING:  # a field that is set to any ``ScheduleLike`` and read as a schedule
 
     class StepSize:
         def __get__(self, obj: object, owner: object = None) -> Schedule: ...
@@ -86,7 +86,7 @@ class Power:
 
 @pytree
 class Function:
-    """A user's own ``k -> value``; part of the program, so another function is another compilation."""
+    """A user's own ``k -> value``. It is part of the program, so another function needs another compilation."""
 
     function: Callable[[Any], Any] = static()
 
@@ -99,7 +99,7 @@ class Function:
 
 @pytree
 class Levels:
-    """A schedule for each level of ω, where ω is a tuple; it gives the tuple of their values.
+    """A schedule for each level of ω, if ω is a tuple; its value is the tuple of their values.
 
     A level's setting has a path, such as ``"beta.1.c"``.
 
@@ -117,7 +117,7 @@ class Levels:
 
 
 def step_size(default: str | None, most: float = math.inf, levels: bool = False) -> Any:
-    """A field of a method that holds a schedule whose values do not exceed ``most``; it may be None if its default is.
+    """A field of a method for a schedule with values of at most ``most``; it may be None if its default is.
 
     A bounded one is an averaging weight. With ``levels`` it may also be a sequence, or a text with semicolons: one
     schedule per level.
@@ -145,11 +145,11 @@ def step_size(default: str | None, most: float = math.inf, levels: bool = False)
 
 
 def as_schedule(value: object, name: str, most: float = math.inf) -> Schedule:
-    """The schedule that a user means by a schedule, a number, a text or a callable (``ScheduleLike``).
+    """Convert a schedule, a number, a text or a callable (``ScheduleLike``) to a schedule.
 
     Args:
-        name: its name in errors.
-        most: the largest value that makes sense.
+        name: the argument's name in errors.
+        most: the largest allowed value.
     """
     schedule = _read(value, name)
     first = _first(schedule)
@@ -182,16 +182,16 @@ def _read(value: Any, name: str) -> Schedule:
 
 
 def _first(schedule: Schedule) -> float | None:
-    """The value at k = 0, the only step that every run takes and where ours are largest; None if it is unknown."""
+    """The value at k = 0, a step of every run, at which our schedules are largest; None if it is unknown."""
     if isinstance(schedule, Constant):
         schedule = Power(schedule.c, p=0.0)
     try:
-        if isinstance(schedule, Power):  # in plain floats, so that a method made at import wakes no device
+        if isinstance(schedule, Power):  # in plain floats, so that a method made at import starts no device
             c, p, shift, floor = map(float, jax.tree.leaves(schedule))
             return max(c / shift**p, floor)
         with jax.ensure_compile_time_eval():
             return float(schedule(jnp.int32(0)))
-    except Exception:  # numbers that are traced; or a fault in the user's function, which the run reports
+    except Exception:  # traced numbers, or a fault in the user's function, which the run reports
         return None
 
 

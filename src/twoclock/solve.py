@@ -1,4 +1,4 @@
-"""``solve``: one call from a problem and a method to the solution and its record."""
+"""``solve``: from a problem and a method to the solution and its record."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Marks = Iterable[int] | None
 
 
 class SolveOptions(TypedDict, total=False):
-    """The options of ``solve`` that are the same for one method and for several."""
+    """The options that ``solve`` shares for one method and for several."""
 
     precision: Precision
     progress: Progress
@@ -104,29 +104,29 @@ def solve(
 
     Args:
         problem: a problem, or a function of a key that makes one, so that each seed has its own instance.
-        method: a method, or a mapping of labels to methods. Those that differ only in numbers run as one program, and
-            a mapping of results comes back. None is ``tc.Auto()``: no step size to choose, and ``result.chosen`` says
-            what ran.
-        steps: how many; one step takes one sample.
+        method: a method, or a mapping of labels to methods. For a mapping the result is a mapping too, and methods that
+            differ only in numbers run as one program. None is ``tc.Auto()``, which needs no step size;
+            ``result.chosen`` says what ran.
+        steps: the number of steps; each takes one sample.
         seeds: a count, or the integers themselves. Step k of seed s depends on (s, k) alone.
-        marks: the steps at which to record; by default the start, the end and ten a decade.
+        marks: the steps at which to record; by default the start, the end and ten per decade.
         precision: "float64", or "float32" with compensated sums.
         progress: True for a bar, or a function that is called with every tick of the run.
-        checkpoint: a folder. A killed run resumes from what it finds there, to the identical result.
+        checkpoint: a folder. A killed run resumes from there; the result is bit-for-bit identical.
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
-        block: the most steps whose noise is drawn at once; changes the speed and nothing else.
+        block: the most steps whose noise is drawn at once; it affects only the speed.
         checkpoint_every: seconds between checkpoints.
-        engine: "xla" always works; "c" and "cuda" make a program of the step and compile it, with the machine's C
-            compiler or for an NVIDIA GPU, and are several times faster. "auto" takes what is likely done first, or what
-            the variable TWOCLOCK_ENGINE says. What an engine cannot take goes to XLA; ``spec["engine"]`` tells which
-            one ran and ``spec["engine_reason"]`` why it was not another.
+        engine: "xla" works everywhere; "c" and "cuda" generate and compile a program of the step, with the machine's C
+            compiler or for an NVIDIA GPU, and are several times faster. "auto" takes the one that probably finishes
+            first, or the value of the variable TWOCLOCK_ENGINE. If an engine cannot run a problem, XLA does;
+            ``spec["engine"]`` is the engine that ran and ``spec["engine_reason"]`` says why it was not another.
         start: a result of the same call with fewer steps (for several methods the mapping of them), to continue,
             bit-for-bit identical to one long run. ``steps`` is the new total, and the history begins with that of the
-            result. The engine stays the same; another, if you name one, agrees up to rounding.
+            result. The engine stays the same; another one agrees up to rounding.
         until: ``tc.Width(0.01)`` stops at the first mark where all outputs are known to ± 0.01 by intervals that are
-            valid at any stopping time, and after ``steps`` at the latest. For one ``tc.methods.BatchMeans(method)``.
-            ``spec["steps"]`` is where it stopped and ``spec["until"]`` why; the same call with these steps, on
-            the same engine, gives the same bits, and ``start=result`` continues it.
+            valid at any stopping time, and after ``steps`` at the latest. It needs a single method,
+            ``tc.methods.BatchMeans(method)``. ``spec["steps"]`` is the last step and ``spec["until"]`` the reason. The
+            same call with these steps, on the same engine, is bit-for-bit identical, and ``start=result`` continues it.
 
     >>> import twoclock as tc
     >>> result = tc.solve(tc.problems.quadratic(dim=3), steps=1000, seeds=5)
@@ -224,7 +224,7 @@ def _check_until(until: object, one: bool) -> None:
 
 
 def _check_blocks(problem: Problem, method: Method) -> None:
-    """Refuse to wait for intervals that a method will not have."""
+    """Refuse a method without the intervals that ``until`` waits for."""
     theta, omega, _ = jax.eval_shape(problem.init, prng.key_shape())
     if "block-estimate" not in jax.eval_shape(lambda *start: method.track(method.init(*start)), theta, omega):
         raise InputError(
@@ -247,7 +247,7 @@ def _reached(until: Width, spec: RunSpec, rows: Sequence[Row], carry: Callable[[
 def _check_start(
     start: object, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, marks: object
 ) -> tuple[dict[str, Result], RunSpec]:
-    """The result to continue, and the whole run with the marks of both its parts; another run is refused."""
+    """The result to continue, and the options of the whole run with all marks; another run is refused."""
     if not isinstance(start, Mapping) or set(start) != set(methods):
         labels = ", ".join(map(repr, methods))
         raise InputError(f"`start` must be a mapping with a result for each of {labels:.200}, got {short_repr(start)}")
@@ -291,13 +291,13 @@ def _check_start(
 
 
 def _carry(results: list[Result], like: LaneState) -> LaneState:
-    """Where the methods of one program stopped, methods × seeds."""
+    """The final states of the methods of one program, methods × seeds."""
     leaves = zip(*(result.end.carry for result in results if result.end is not None), strict=True)
     return take_up(like, [np.stack(leaf) for leaf in leaves])
 
 
 def _rows(results: list[Result]) -> list[Row]:
-    """What was recorded at the marks before the last step; the one at it is measured again."""
+    """The rows of the marks before the last step; that of the last step is measured again."""
     shape = [len(results[0].spec[name]) for name in ("seeds", "marks")]
     names = [name for name in results[0].history.columns if name not in ("seed", "step")]
     values = {n: np.stack([result.history[n].to_numpy().reshape(shape) for result in results]) for n in names}
@@ -313,19 +313,19 @@ def check_fit(problem: object, method: object, spec: RunSpec) -> None:
 
 
 class _Identities:
-    """The identities of runs by label, traced when they are first asked for: that takes a tenth of a second.
+    """The identities of runs by label, traced at their first use, since that takes a tenth of a second.
 
-    If by then a number that a function reads was changed, the identity is that of no run, and nothing can continue.
+    If a number that a function reads has changed by then, there is no identity, and nothing can continue the run.
     """
 
     def __init__(self, problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec, lanes: Lanes) -> None:
         self.problem, self.methods, self.spec = problem, methods, spec
-        self.ended = spec  # the run as far as it came
+        self.ended = spec  # the run so far
         self.example = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), lanes.instances.example)
         self.began = lanes.instances.traced, self._numbers()
 
     def _numbers(self) -> bytes | str:
-        """What may change in place and is no part of the trace of a lane: arrays of NumPy; what a factory does."""
+        """What may change in place outside the trace of a lane: NumPy arrays, and the code of a factory."""
         if not isinstance(self.problem, Problem):
             return program_digest.digest_run(self.problem, {}, x64=self.spec.x64)[0]
         leaves = jax.tree.leaves((self.problem, list(self.methods.values())))
@@ -349,7 +349,7 @@ class _Identities:
         return Identity({**self.before_the_run[label].parts, **self.ended.as_dict()}).as_json()
 
     def checkpoints(self, folder: Path | None) -> AbstractContextManager[Checkpoints | None]:
-        """Where the runs are saved while they last."""
+        """The store of the checkpoints of the runs."""
         if folder is None:
             return nullcontext()
         methods = {label: describe(method) for label, method in self.methods.items()}

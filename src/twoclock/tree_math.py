@@ -1,8 +1,8 @@
 """Arithmetic on pytrees of floating-point arrays, and sums that do not freeze in float32.
 
-Below float64 a denoised step α·f soon falls under one unit in the last place of θ and the run would freeze. So what a
-method sums up over the steps is a ``Sum``, which carries a *residue*: what rounding dropped, added back at the next
-step (Kahan, *Further remarks on reducing truncation errors*, 1965). In float64 the residue is None and costs nothing.
+Below float64 a denoised step α·f soon falls under one unit in the last place of θ and the run would freeze. So sums
+over the steps are a ``Sum``, which has a *residue*: the rounding error, added back at the next step (Kahan, *Further
+remarks on reducing truncation errors*, 1965). In float64 the residue is None and costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AnyArray = jax.Array | np.ndarray
 
 @pytree
 class Sum:
-    """A pytree that is added to at every step, and what rounding dropped from it.
+    """A pytree that is added to at every step, with its rounding error.
 
     >>> total = start(jnp.float32(1))
     >>> for _ in range(4):
@@ -52,7 +52,7 @@ def add(total: Sum, step: PyTree) -> Sum:
     return Sum(value, jax.tree.map(lambda w, new, old: w - (new - old), whole, value, total.value))
 
 
-Sizes = Scalar | tuple[Scalar, ...]  # one for all of a tree, or one for each entry of a tuple
+Sizes = Scalar | tuple[Scalar, ...]  # one for a whole pytree, or one for each entry of a tuple
 
 
 def descend(x: Sum, size: Sizes, direction: PyTree) -> Sum:
@@ -101,12 +101,12 @@ def absolute(tree: PyTree) -> Float[Array, ""]:
 
 
 def size(tree: PyTree) -> int:
-    """How many entries all leaves have together."""
+    """The number of entries of all leaves together."""
     return sum(jnp.size(leaf) for leaf in jax.tree.leaves(tree))
 
 
 def as_vector(tree: PyTree, lanes: tuple[int, ...] = ()) -> tuple[AnyArray, int, Callable[[AnyArray], PyTree]]:
-    """The leaves of each lane as one vector, of JAX or of NumPy; how many entries it has; and the way back."""
+    """The leaves of each lane as one vector, of JAX or of NumPy; how many entries it has; and the inverse function."""
     leaves, structure = jax.tree.flatten(tree)
     flat = [leaf.reshape((*lanes, -1)) for leaf in leaves]
     ends = np.cumsum([part.shape[-1] for part in flat]).tolist()
@@ -127,8 +127,8 @@ def _pinv(matrix: Float[Array, "n m"]) -> Float[Array, "m n"]:
     return jnp.linalg.pinv(matrix)
 
 
-# The pseudo-inverse, one matrix after the other under vmap. JAX hands a batch of LAPACK calls to the pool of threads
-# that it waits on: two batches at once, one for each group of seeds, can each hold a thread of a pool of two and wait
+# The pseudo-inverse, one matrix after the other under vmap. JAX gives a batch of LAPACK calls to the pool of threads on
+# which it waits: two batches at once, one for each group of seeds, can each hold a thread of a pool of two and wait
 # without end.
 pinv: Callable[[Array], Array] = jax.custom_batching.sequential_vmap(_pinv)
 

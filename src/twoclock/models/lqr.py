@@ -1,6 +1,6 @@
-"""The linear-quadratic regulator in closed form: Riccati, Lyapunov, its stationary law.
+"""The linear-quadratic regulator in closed form: Riccati and Lyapunov equations, the stationary distribution.
 
-Gains are in the sign u = −Kx everywhere. All of it is differentiable in K.
+Gains have the sign u = −Kx everywhere. All functions are differentiable in K.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states
 Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
-MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # given as NumPy reads it, an array once it is checked
+MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # anything that NumPy reads; an array once it is checked
 
 
 @jax.jit
@@ -55,7 +55,8 @@ def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n 
 
 @jax.jit
 def spectral_radius(a: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring, as GPUs can too."""
+    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring, which also runs on
+    GPUs."""
 
     def square(j: jax.Array, carry: tuple[Matrix, jax.Array]) -> tuple[Matrix, jax.Array]:
         power, log = carry
@@ -118,7 +119,8 @@ class Lqr:
 
     Args:
         A, B: the plant, n×n and n×m; the pair must be stabilisable.
-        Q: the cost of states, symmetric positive semidefinite; (A, Q) must be detectable: what does not decay costs.
+        Q: the cost of states, symmetric positive semidefinite; (A, Q) must be detectable: whatever does not decay has a
+            cost.
         R: the cost of actions, symmetric positive definite.
         noise: the covariance Ψ of w, symmetric positive semidefinite; the identity by default.
 
@@ -171,12 +173,12 @@ class Lqr:
     def from_continuous(
         cls, A: ArrayLike, B: ArrayLike, Q: ArrayLike, R: ArrayLike, dt: float, noise: ArrayLike | None = None
     ) -> Lqr:
-        """The plant dx/dt = Ax + Bu + w, seen and driven every ``dt``, with an action that is held in between.
+        """The plant dx/dt = Ax + Bu + w, sampled every ``dt``, with an action that is constant in between.
 
             A_d = e^{A dt},   B_d = ∫₀^dt e^{At} dt B,   Ψ = ∫₀^dt e^{At} W e^{Aᵀt} dt,   Q_d = Q dt,   R_d = R dt
 
         States and noise are exact; the cost is that of the steps, times dt, so that costs per time can be compared. The
-        integral of the cost between steps has a cross term of x and u, and differs from it by a share of order dt.
+        integral of the cost between steps has a cross term of x and u. It differs by a share of order dt.
 
         Args:
             A, B: the plant, n×n and n×m.
@@ -212,7 +214,7 @@ class Lqr:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """What its methods take: a gain, numbers, and a matrix on z = (x, u)."""
+        """The shapes of its methods' arguments: a gain, numbers, and a matrix on z = (x, u)."""
         n, m = self.shape
         return {"K": (m, n), "Omega": (n + m, n + m), "sigma": (), "kappa": (), "J": ()}
 
@@ -255,7 +257,7 @@ class Lqr:
 
     @in_float64
     def Omega(self, K: Gain) -> Both:
-        """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) with u = −Kx from then on."""
+        """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) if u = −Kx afterwards."""
         ab = self._ab()
         return self._cost() + ab.T @ self.P(K) @ ab
 
@@ -281,7 +283,8 @@ class Lqr:
 
     @in_float64
     def critic_mean(self, K: Gain, sigma: Scalar, J: Scalar, Omega: Both) -> Both:
-        """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over K's stationary law: 2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, C = diag(Q, R)."""
+        """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over K's stationary distribution: 2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, C = diag(Q,
+        R)."""
         # With z' = Lz + η the constant terms of the fourth moments cancel by stationarity.
         Sigma, C = self.covariance(K, sigma), self._cost()
         L = self._feedback(K) @ self._ab()

@@ -22,7 +22,7 @@ First = Float[Array, "s a"]
 Second = Float[Array, "s b"]
 
 _IMPROVEMENTS = 200
-_RESIDUAL = 1e-11  # of the Bellman equation, against the size of V
+_RESIDUAL = 1e-11  # of the Bellman equation, relative to the size of V
 
 
 class Saddle(NamedTuple):
@@ -55,7 +55,7 @@ class MarkovGame:
         P: transition probabilities P[s, a, b, s'].
         R: rewards of the maximiser, R[s, a, b] or R[s, a, b, s'].
         gamma: the discount, in [0, 1).
-        start: the law ρ of the first state, or one state's number; uniform by default.
+        start: the distribution ρ of the first state, or the number of one state; uniform by default.
 
     >>> import numpy as np
     >>> game = MarkovGame(P=np.ones((1, 2, 2, 1)), R=[[[3.0, -1.0], [-1.0, 1.0]]], gamma=0.0)
@@ -91,7 +91,7 @@ class MarkovGame:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of what its methods take."""
+        """The shapes of its methods' arguments."""
         s, a, b, _ = self.P.shape
         return {"theta": (s, a), "phi": (s, b), "V": (s,), "temp": ()}
 
@@ -133,7 +133,7 @@ class MarkovGame:
     @in_float64
     @jax.jit
     def exploitability(self, theta: First, phi: Second, temp: Scalar) -> Number:
-        """max_π J(π, φ) − min_φ J(π, φ): what the two could gain by answering each other, 0 at a saddle alone.
+        """max_π J(π, φ) − min_φ J(π, φ): what both could gain by best responses; 0 only at a saddle.
 
         With ``temp`` 0 it is the NashConv of the game itself. Example: ``game.exploitability(log_pi, log_phi, 0.0)``.
         """
@@ -143,7 +143,7 @@ class MarkovGame:
     @in_float64
     @jax.jit
     def means(self, theta: First, phi: Second, V: States, temp: Scalar) -> tuple[States, States, First, Second]:
-        """The discounted visits of the states, and of each the means of δ, δ·∇log π and δ·∇log φ, for any V."""
+        """The discounted visits of each state, and its means of δ, δ·∇log π and δ·∇log φ, for any V."""
         first, second = self.for_maximiser(phi, temp), self.for_minimiser(theta, temp)
         Q, log_pi = first.q(V), jax.nn.log_softmax(theta)
         delta = jnp.sum(jnp.exp(log_pi) * (Q - jnp.asarray(temp) * log_pi), axis=1) - V
@@ -153,8 +153,8 @@ class MarkovGame:
     def saddle(self, temp: float = 0.0) -> Saddle:
         """The saddle, by minimax policy iteration: π of the matrix games at V, then V of its best response.
 
-        V rises to V* at least as fast as under Shapley's value iteration, whose equation V(s) = val[r + γPV](s) is what
-        is checked in the end. Each matrix game is solved by Newton's method or, at temperature 0, by LP.
+        V rises to V* at least as fast as under Shapley's value iteration, whose equation V(s) = val[r + γPV](s) is
+        checked at the end. Each matrix game is solved by Newton's method or, at temperature 0, by LP.
 
         Reference: Hoffman & Karp, *On nonterminating stochastic games*, 1966.
         """

@@ -1,4 +1,4 @@
-"""Zero-sum matrix games, many at once: the saddle with an entropy bonus by Newton's method, and without by LP."""
+"""Zero-sum matrix games in batches: the saddle with an entropy bonus by Newton's method, without it by LP."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Saddles = tuple[Float[np.ndarray, "n a"], Float[np.ndarray, "n b"], Float[np.nda
 LEAST = -1e3  # the logarithm of a probability of 0, as in ``soft_mdp``
 _EPS = np.finfo(float).eps
 _NEWTON = 100
-_ROUGH = 1e-3  # how small a step ends the work at a temperature on the way
-_GAP = 1e-9  # the duality gap of an answer, against the size of the game
+_ROUGH = 1e-3  # the step size that ends the work at an intermediate temperature
+_GAP = 1e-9  # the duality gap of an answer, relative to the size of the game
 
 
 def solve_matrix_games(M: Games, temp: float) -> Saddles:
-    """The saddle of max_π min_φ πᵀMφ + τH(π) − τH(φ), where H is the entropy and M[a, b] what π earns.
+    """The saddle of max_π min_φ πᵀMφ + τH(π) − τH(φ), where H is the entropy and M[a, b] the reward of π.
 
     At temperature 0 π and φ come from a basic solution of the linear programme and its dual.
     """
@@ -94,7 +94,7 @@ def _newton(M: Games, log_phi: np.ndarray, tau: float) -> tuple[np.ndarray, floa
 
 
 def _objective(M: Games, log_phi: np.ndarray, tau: float) -> np.ndarray:
-    """f(φ), what φ concedes at most."""
+    """f(φ), the most that φ concedes."""
     phi = np.exp(log_phi)
     scores = np.einsum("nab,nb->na", M, phi) / tau
     most = scores.max(axis=1)

@@ -1,4 +1,4 @@
-"""Finite Markov decision processes, dense or sparse, and what is known of them exactly."""
+"""Finite Markov decision processes, dense or sparse, and their exact answers."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ States = Float[np.ndarray, " s"]
 class Mdp:
     """A finite Markov decision process.
 
-    An episode ends with a transition of discount 0: P says where the next one begins, γ that nothing of it counts.
+    An episode ends with a transition of discount 0: P says where the next one begins, and γ = 0 that it does not count.
 
     Args:
         P: transition probabilities P[s, a, s']; or one scipy.sparse matrix P[s, s'] per action; or those of the listed
             successors, P[s, a, k].
-        r: rewards r[s, a], or one per transition, in the form of P.
+        r: rewards r[s, a], or one per transition, in the format of P.
         gamma: the discount, a number or an array that broadcasts to P, in [0, 1]; with scipy.sparse also matrices.
-        successors: the states that P[s, a, k] lead to, where P is a list of successors; fewer than k are filled up by
-            any state with probability 0.
+        successors: the states that P[s, a, k] lead to, where P is a list of successors; shorter lists are padded with
+            any state at probability 0.
 
-    A sparse table is exact too: its linear equations are solved by iteration, until the residual is rounding.
+    A sparse table is exact too: its linear equations are solved by iteration, until the residual is at rounding error.
 
     >>> import numpy as np, scipy.sparse as sp
     >>> walk = Mdp(P=np.array([[[0.0, 1.0]], [[1.0, 0.0]]]), r=[[1.0], [0.0]], gamma=0.5)
@@ -110,7 +110,7 @@ class Mdp:
         return self.r if self.r.ndim == 2 else np.einsum("sat,sat->sa", self.P, self.r)
 
     def dense(self, what: str) -> Mdp:
-        """The same MDP with the table P[s, a, s'], for what needs it; an error where memory does not hold it."""
+        """The same MDP with the dense table P[s, a, s']; an error if it does not fit in memory."""
         if self.successors is None:
             return self
         shape = self.states, self.actions, self.states
@@ -147,11 +147,11 @@ class Mdp:
         return np.einsum("sa,sa->s", self._pairs("policy", policy), self.mean_reward)
 
     def stationary(self, policy: ArrayLike) -> States:
-        """The stationary law of the state chain under a policy: the share of time that the chain spends in each state.
+        """The stationary distribution of the state chain under a policy: the share of time in each state.
 
-        By elimination without subtraction, so that periodic and nearly decomposable chains come out to full precision;
+        By elimination without subtraction, so that periodic and nearly decomposable chains have full precision;
         by iteration where the table is sparse, which solves μP = μ to rounding. A chain with several recurrent classes
-        has no single such law and is refused.
+        has no unique one and is refused.
 
         Reference: Grassmann, Taksar & Heyman, *Regenerative analysis and steady state distributions*, 1985.
         """
@@ -167,12 +167,13 @@ class Mdp:
         return np.linalg.solve(np.eye(self.states) - chain, reward)
 
     def start_law(self, start: ArrayLike | None = None) -> States:
-        """The law ρ of the first state as an array: uniform where none is given, all on one state for its number."""
+        """The distribution ρ of the first state as an array: uniform if none is given, concentrated on a given
+        state."""
         return read_start(start, self.states)
 
     @property
     def over(self) -> Bool[np.ndarray, " s"]:
-        """The states where an episode is over: no action earns anything, there or later."""
+        """The states where an episode is over: no reward follows, there or later."""
         seen = self.P > 0
         earns = (seen & (self.r != 0) if self.r.ndim == 3 else (self.r != 0)[:, :, None]).any(axis=(1, 2))
         ahead = np.arange(self.states)[None, None, :] if self.successors is None else self.successors
@@ -183,13 +184,13 @@ class Mdp:
     def soft(self, temp: Scalar, start: ArrayLike | None = None) -> SoftMdp:
         """This MDP with the bonus −temp·log π(a|s) on every reward, for its exact answers in jnp.
 
-        A state where the episode is over offers no choice and earns no bonus.
+        A state where the episode is over has no choice and no bonus.
         """
         tau = np.where(self.over, 0.0, number("temp", temp, 0))
         return SoftMdp(self.P * self.gamma, self.mean_reward, tau, self.start_law(start), self.successors)
 
     def soft_values(self, temp: Scalar, policy: ArrayLike | None = None) -> States:
-        """V_τ of a policy or, where none is given, the best there is: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
+        """V_τ of a policy or, if none is given, the optimum: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
 
         >>> import numpy as np
         >>> bandit = Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
@@ -213,7 +214,7 @@ class Mdp:
     def average_reward(self, temp: Scalar = 0.0) -> AverageReward:
         """The long-run reward of a step, with the bonus −temp·log π(a|s), for its exact answers in jnp.
 
-        The discount plays no part: where an episode ends the next one begins, at P's s'.
+        The discount is ignored: where an episode ends the next one begins, at the s' of P.
         """
         classes = recurrent_classes(self.chain(np.full((self.states, self.actions), 1 / self.actions)))
         if len(classes[0]) < self.states:
@@ -226,11 +227,12 @@ class Mdp:
         return AverageReward(SoftMdp(self.P, self.mean_reward, tau, self.start_law(), self.successors))
 
     def gain(self, policy: ArrayLike) -> float:
-        """The average reward of a policy, Σ_s μ(s)r_π(s) with μ its stationary law."""
+        """The average reward of a policy, Σ_s μ(s)r_π(s) with μ its stationary distribution."""
         return float(self.stationary(policy) @ self.reward(self.policy(policy)))
 
     def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
-        """The discounted visitation law d = η/Ση, η = ρ(I − (γP)_π)⁻¹: of episodes that continue with probability γ."""
+        """The discounted visitation distribution d = η/Ση, η = ρ(I − (γP)_π)⁻¹: of episodes that continue with
+        probability γ."""
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
 
@@ -246,7 +248,7 @@ class Mdp:
         return np.log(pi, out=np.full_like(pi, LEAST), where=pi > 0)
 
     def _check_end(self, policy: Policy, where: str) -> None:
-        """Every state must reach some transition that is discounted, or returns are infinite."""
+        """Require that every state reaches some discounted transition; else returns are infinite."""
         mass = policy[:, :, None] * self.P
         ends = ((mass > 0) & (self.gamma < 1)).any(axis=(1, 2))
         reach = ends if ends.all() else ends | self._leads_to(ends, policy)
@@ -257,7 +259,7 @@ class Mdp:
             )
 
     def _leads_to(self, goal: Bool[np.ndarray, " s"], policy: Policy) -> Bool[np.ndarray, " s"]:
-        """The states from which the policy reaches the goal, by a search backwards from an extra state behind it."""
+        """The states from which the policy reaches the goal, by a backward search from an extra state behind it."""
         from scipy.sparse import coo_array  # slow to load, and seldom needed
         from scipy.sparse.csgraph import breadth_first_order
 
@@ -277,7 +279,7 @@ def check_mdp(mdp: object) -> Mdp:
 
 
 def read_start(start: ArrayLike | None, states: int) -> States:
-    """The law of the first state: uniform where none is given, all on one state for its number."""
+    """The distribution of the first state: uniform if none is given, concentrated on a given state."""
     if start is None:
         return np.full(states, 1 / states)
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
@@ -292,7 +294,7 @@ def read_start(start: ArrayLike | None, states: int) -> States:
 def read_policies(
     mdp: object, target: ArrayLike, behaviour: ArrayLike | None, weights: ArrayLike | None, sampling: str
 ) -> tuple[Policy, Policy, States]:
-    """Check what is evaluated, π, b and the state weights D: those given, or the behaviour's stationary law."""
+    """Check π, b and the state weights D: the given ones, or the behaviour's stationary distribution."""
     mdp = check_mdp(mdp)
     pi = mdp.policy(target, "target")
     b = pi if behaviour is None else mdp.policy(behaviour, "behaviour")

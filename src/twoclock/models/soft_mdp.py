@@ -1,4 +1,5 @@
-"""Entropy-regularised MDPs in closed form: soft Bellman equations, visitation laws, gradients and the optimum."""
+"""Entropy-regularised MDPs in closed form: soft Bellman equations, visitation distributions, gradients and the
+optimum."""
 
 from __future__ import annotations
 
@@ -22,19 +23,19 @@ States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
 # Means over the samples: ``visits`` and ``reward`` of each pair, ``next`` states with their discount.
 Counts = dict[str, Float[Array, "s a"] | Float[Array, "s a s"]]
-Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and how many steps were made
+Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and the number of steps
 
-# A logit this low stands for −∞: exp makes it 0 in float64, and unlike −∞ it makes no NaN.
+# A logit this low stands for −∞: its exp is 0 in float64, and unlike −∞ it causes no NaN.
 LEAST = -1e3
 _ITERATIONS = 200
-# How far rounding sets equally good actions apart, in units of the last place of the largest Q: in Gymnasium's tables
-# at most two, with all other actions 10¹⁰ behind.
+# How far rounding separates equally good actions, in units of the last place of the largest Q: in Gymnasium's tables at
+# most two, while all other actions are 10¹⁰ away.
 _ROUNDINGS = 32
-_TIE = 1e-9  # actions whose value is this close to the best, against its size, are best too at temperature 0
+_TIE = 1e-9  # actions this close to the best value, relative to its size, are also best at temperature 0
 
 
 class Evaluation(NamedTuple):
-    """What is known of a policy: V and Q, and how often each state is visited, discounted: η = ρ(I − (γP)_π)⁻¹."""
+    """The evaluation of a policy: V and Q, and the discounted visits of each state, η = ρ(I − (γP)_π)⁻¹."""
 
     V: States
     Q: Pairs
@@ -50,15 +51,15 @@ class SoftMdp:
         J = Σ_s ρ(s)V(s)                      ∂J/∂θ(s, a) = η(s)π(a|s)(Q(s, a) − τ log π(a|s) − V(s))
 
     with π(·|s) = softmax θ(s, ·). Temperature 0 is the ordinary MDP. Policies come as logits or log-probabilities. All
-    is in jnp, and part of the program where it is traced; given plain arrays it answers in float64.
+    computations are in jnp, so they can be traced; plain arrays are computed in float64.
 
     Args:
         P: transition probabilities times the discount, P[s, a, s']γ(s, a, s'), or those of the listed successors.
         r: the mean reward r[s, a].
         temp: the temperature τ of each state, 0 where an episode is over.
-        start: the law ρ of the first state.
+        start: the distribution ρ of the first state.
         successors: the states that P[s, a, k] lead to, where P is a list of successors; equations are then solved by
-            iteration, and what is not known to rounding is NaN.
+            iteration, and an answer that does not reach rounding error is NaN.
 
     Reference: Geist, Scherrer & Pietquin, *A theory of regularized Markov decision processes*, 2019; Mei et al., *On
     the global convergence rates of softmax policy gradient methods*, 2020.
@@ -80,7 +81,7 @@ class SoftMdp:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of its fields, and of what its methods take."""
+        """The shapes of its fields and of its methods' arguments."""
         s, a = jnp.shape(self.r)
         pairs, states = dict.fromkeys(("r", "Q", "logits"), (s, a)), dict.fromkeys(("temp", "start", "V"), (s,))
         return {"P": (s, a, s) if self.successors is None else jnp.shape(self.successors), **pairs, **states}
@@ -98,7 +99,7 @@ class SoftMdp:
     def improve(self, Q: Pairs) -> tuple[Pairs, States]:
         """One soft Bellman step: log π of the best response to Q, and τ log Σ_a exp(Q/τ)."""
         # The largest exponent is 0 and none is below `LEAST`, so nothing over- or underflows at any temperature. At
-        # temperature 0 actions that differ by rounding alone are equally good, or the last bit would choose.
+        # temperature 0 actions that differ by rounding alone count as equally good; else the last bit would choose.
         best = jnp.max(Q, axis=1)
         behind, temp = Q - best[:, None], jnp.asarray(self.temp)
         rounding = _ROUNDINGS * jnp.finfo(Q.dtype).eps * (1 + jnp.max(jnp.abs(Q)))
@@ -127,7 +128,7 @@ class SoftMdp:
     @in_float64
     @jax.jit
     def solve(self) -> tuple[Pairs, States]:
-        """log π* and V*, by Newton's steps, which are those of policy iteration: near V* the error squares."""
+        """log π* and V*, by Newton's steps, which are policy iteration: near V* each step squares the error."""
 
         def more(carry: Newton) -> jax.Array:
             V, old, i = carry
@@ -166,7 +167,7 @@ class SoftMdp:
         return known.visits[:, None] * self.advantage(logits, known.Q, known.V)
 
     def advantage(self, logits: Pairs, Q: Pairs, V: States) -> Pairs:
-        """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), its mean over actions taken out, so that any V will do."""
+        """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), with its mean over actions removed, so that V is arbitrary."""
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         weighted = pi * (Q - jnp.asarray(self.temp)[:, None] * log_pi - V[:, None])
@@ -182,7 +183,7 @@ class SoftTruth:
         P: its transition probabilities without the discount.
         J_star: the best return.
         pi_star: the optimal policy; even among the best actions where the temperature is 0.
-        d_star: its visitation law.
+        d_star: its visitation distribution.
     """
 
     soft: SoftMdp
@@ -197,7 +198,8 @@ class SoftTruth:
         pi = jax.nn.softmax(logits)
         hot = jnp.asarray(self.soft.temp) > 0
         gap = self.J_star - jnp.sum(self.soft.start * known.V)
-        # ‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any law over the best actions is one.
+        # ‖π(·|s) − π*(·|s)‖² to the nearest optimal policy: at temperature 0 any distribution over the best actions is
+        # one.
         best = (jnp.asarray(self.pi_star) > 0).astype(pi.dtype)
         off = pi * (1 - best)
         cold = jnp.sum(jnp.square(off), axis=1) + jnp.square(jnp.sum(off, axis=1)) / jnp.sum(best, axis=1)
@@ -208,7 +210,8 @@ class SoftTruth:
         return {"gap": gap, "error": error, "least_probability": least}, self.soft.slope(logits, known)
 
     def weights(self, logits: Pairs, visits: States, sampling: str) -> States:
-        """How samples weigh the states: by the discounted visits, their stationary law, or the start law."""
+        """The weights of the states in samples: the discounted visits, the stationary distribution, or the start
+        distribution."""
         if sampling == "restart":
             return visits
         if sampling == "iid":
@@ -244,7 +247,7 @@ class SoftTruth:
 @in_float64
 @jax.jit
 def soft_truth(soft: SoftMdp, P: Float[Array, "s a k"]) -> SoftTruth:
-    """The truth of an MDP whose transition probabilities without the discount are P."""
+    """The optimum of an MDP whose transition probabilities without the discount are P."""
     log_pi, V = soft.solve()
     Q, temp = soft.q(V), jnp.asarray(soft.temp)
     tied = jnp.max(Q, axis=1, keepdims=True) - _TIE * (1 + jnp.max(jnp.abs(V)))
@@ -256,17 +259,17 @@ def soft_truth(soft: SoftMdp, P: Float[Array, "s a k"]) -> SoftTruth:
 
 @pytree
 class EmpiricalMdp:
-    """The policy and the values that the MDP of the observed frequencies would have.
+    """The optimal policy and values of the MDP with the observed frequencies.
 
         r̂(s, a) = Σ r / n(s, a),     (γP)^(s'|s, a) = Σ γ1{s'} / n(s, a),     π̂, V̂ = soft value iteration
 
-    with the sums over the visits of (s, a), which `PlugIn` has, from a prior that counts as one sample: spread evenly
-    over all pairs, with reward 0 and a uniform next state. The model knows γ and τ, and estimates P and r. Every sample
+    with the sums over the visits of (s, a), which `PlugIn` computes. Its prior counts as one sample, spread evenly over
+    all pairs, with reward 0 and a uniform next state. The model knows γ and τ, and estimates P and r. Every sample
     updates S·A·S numbers.
 
     Args:
         states, actions: the sizes |S| and |A|.
-        gamma: the discount, where a sample does not say its own.
+        gamma: the discount of samples without their own.
         temp: the temperature τ.
 
     >>> import twoclock as tc
@@ -290,7 +293,7 @@ class EmpiricalMdp:
         return {"visits": pairs, "reward": jnp.zeros_like(pairs), "next": following}
 
     def statistic(self, x: PyTree) -> Counts:
-        """What one sample adds to the sums."""
+        """The contribution of one sample to the sums."""
         gamma = jnp.asarray(self.gamma) if x.gamma is None else x.gamma
         pair = x.s * self.actions + x.a
         visits = _one_at(pair, jnp.ones_like(gamma), (self.states, self.actions))
@@ -298,7 +301,7 @@ class EmpiricalMdp:
         return {"visits": visits, "reward": x.r * visits, "next": following}
 
     def solve(self, mean: Counts) -> tuple[Float[Array, "s a"], Float[Array, " s"]]:
-        """The θ and ω that the mean statistic implies."""
+        """The θ and ω of the mean statistic."""
         visits = mean["visits"]
         temp = jnp.full(self.states, self.temp, visits.dtype)
         start = jnp.full(self.states, 1 / self.states, visits.dtype)
@@ -306,6 +309,6 @@ class EmpiricalMdp:
 
 
 def _one_at(place: State, value: Number, shape: tuple[int, ...]) -> Array:
-    """Zeros but for one value: by one comparison per entry, since this is done with every sample."""
+    """Zeros except for one value, by one comparison per entry, since every sample needs it."""
     entries = jnp.arange(math.prod(shape), dtype=jnp.int32)
     return jnp.where(entries == place, value, jnp.zeros_like(value)).reshape(shape)

@@ -13,7 +13,7 @@ from twoclock.protocols import pytree
 from twoclock.validation.arrays import Array
 
 Map = Callable[[jax.Array], jax.Array]
-Refined = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # x, b − Ax, its size before, and the rounds made
+Refined = tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # x, b − Ax, its previous size, and the number of rounds
 States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
 
@@ -59,7 +59,7 @@ class StateChain:
         return solve_krylov(self._deflated, self._deflated_flow, reward, largest)
 
     def law(self) -> States:
-        """The stationary law of a chain without a discount, of successors."""
+        """The stationary distribution of a chain without a discount, given by successors."""
         n = self.weights.shape[0]
         return solve_krylov(self._deflated_flow, self._deflated, jnp.full(n, 1 / n, self.weights.dtype), total)
 
@@ -80,7 +80,7 @@ def largest(v: jax.Array) -> jax.Array:
 
 
 def total(d: jax.Array) -> jax.Array:
-    """The norm in which the transposed P_π is one."""
+    """The norm in which the transposed P_π is a contraction."""
     return jnp.sum(jnp.abs(d))
 
 
@@ -90,15 +90,15 @@ def ahead(table: Float[Array, "s a k"], successors: Int[Array, "s a k"], v: Stat
 
 
 def flow(table: Float[Array, "s a k"], successors: Int[Array, "s a k"], d: States) -> Float[jax.Array, " s"]:
-    """Σ_{s, a} d(s)·table[s, a, k] gathered at s', where a law d of the states goes."""
+    """Σ_{s, a} d(s)·table[s, a, k] gathered at s': the distribution d of the states after a step."""
     mass = jnp.asarray(table) * d[:, None, None]
     return jnp.zeros(d.shape, d.dtype).at[jnp.asarray(successors).reshape(-1)].add(mass.reshape(-1))
 
 
 def solve_krylov(matvec: Map, transposed: Map, right: States, size: Map) -> jax.Array:
-    """x with Ax = b in jnp, by refined BiCGSTAB; NaN where it does not get there. Derivatives solve with Aᵀ and A.
+    """x with Ax = b in jnp, by refined BiCGSTAB; NaN if it does not converge. Derivatives solve with Aᵀ and A.
 
-    ``size`` is the norm in which I − A is a contraction, and that of the transposed one is the other of the two.
+    ``size`` is the norm in which I − A is a contraction, and the transposed equation uses the other of the two norms.
     """
 
     def solve(apply: Map, b: jax.Array, size: Map) -> jax.Array:
@@ -107,7 +107,8 @@ def solve_krylov(matvec: Map, transposed: Map, right: States, size: Map) -> jax.
         def more(carry: Refined) -> jax.Array:
             x, left, before, i = carry
             rough = size(left) > SMALL * eps * (size(x) + size(b))
-            # BiCGSTAB may stall, but the sweep below is a contraction: what makes no progress is down to rounding.
+            # BiCGSTAB may stall, but the sweep below is a contraction: without progress the residual is at rounding
+            # error.
             return rough & (i < _ROUNDS) & (size(left) < before)
 
         def refine(carry: Refined) -> Refined:

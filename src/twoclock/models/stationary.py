@@ -1,4 +1,5 @@
-"""Stationary laws of finite chains: recurrent classes, elimination for dense chains, iteration for sparse ones."""
+"""Stationary distributions of finite chains: recurrent classes, elimination for dense chains, iteration for sparse
+ones."""
 
 from __future__ import annotations
 

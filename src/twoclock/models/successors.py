@@ -1,7 +1,7 @@
 """Sparse transition tables: lists of successors, read from scipy.sparse, and linear equations of their chains.
 
 A list gives for every state and action at most k successors with their probabilities, P[s, a, k] at
-successors[s, a, k], so that a table takes S·A·k numbers in the place of S·A·S.
+successors[s, a, k], so that a table takes S·A·k numbers instead of S·A·S.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DENSE_REMEDY = "give the transitions as sparse ones, Mdp(P=[a scipy.sparse matri
 SMALL = 64  # residuals this many units in the last place of the solution are rounding
 LOST = 1e6  # and residuals this many leave the answer unknown
 _FILL = 20  # an incomplete factorisation has at most this many times the entries of its matrix
-_DROPS = (1e-3, 1e-6)  # what it leaves out, against the size of a column; the finer where the coarser stalls
-_STALLED = 1e-3  # a round that leaves more of the residual makes way for the next preconditioner
+_DROPS = (1e-3, 1e-6)  # what it leaves out, relative to the size of a column; the finer if the coarser stalls
+_STALLED = 1e-3  # if a round leaves more of the residual, the next preconditioner is tried
 
 
 def is_sparse(value: object) -> bool:
@@ -34,10 +34,10 @@ def is_sparse(value: object) -> bool:
 
 
 def read_sparse(P: Any, r: Any, gamma: Any) -> tuple[Slots, np.ndarray, np.ndarray, Int32[np.ndarray, "s a k"]]:
-    """Make lists of successors of sparse matrices P[s, s'], one per action, and of what goes with them.
+    """Convert sparse matrices P[s, s'], one per action, with rewards and discounts, to lists of successors.
 
     Rewards are r[s, a] or sparse matrices like P; discounts a number, anything that broadcasts to (s, a, s'), or sparse
-    matrices like P. What a sparse matrix of rewards or discounts does not hold is 0.
+    matrices like P. Missing entries of a sparse matrix of rewards or discounts are 0.
     """
     matrices = _matrices("P", P)
     shape = matrices[0].shape
@@ -132,7 +132,7 @@ def identity(n: int) -> Any:
 def solve_sparse(matrix: Any, right: np.ndarray, what: str) -> np.ndarray:
     """x with Ax = b for one or several columns b, by BiCGSTAB or, where that stalls, GMRES with a factorisation of A.
 
-    Raises an error where the residual stays above rounding: what is returned solves the equation.
+    Raises an error if the residual stays above rounding error, so a returned x solves the equation.
     """
     from scipy.sparse.linalg import LinearOperator, bicgstab, gmres, spilu  # slow to load, and seldom needed
 

@@ -1,4 +1,4 @@
-"""Learning from samples as they come: from a simulator, a robot, a stream."""
+"""Online learning from single samples: from a simulator, a robot, a stream."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What a learner's record holds beside a result's.
+# The entries of a learner's record beyond a result's.
 _KEPT = ("learner", "state")
 
 
@@ -38,26 +38,26 @@ class Learner:
         for x in stream:            # a number or an array, of NumPy or JAX, or a dict, list or tuple of such
             learner.update(x)
 
-    The first sample says what all others look like. The step is compiled for it, which takes a second or two; give an
-    ``example`` to have that done before. From then on a sample takes some microseconds. A sample that does not fit, or
-    in which NaN would reach the state, is refused in one line and changes nothing. Any thread may read, save and
+    The first sample determines the structure of all others. The step is compiled for it, which takes a second or two;
+    an ``example`` compiles it earlier. From then on a sample takes some microseconds. A sample that does not fit, or
+    that would bring NaN into the state, is refused in one line and changes nothing. Any thread may read, save and
     measure while another one updates.
 
     Args:
-        F: ``F(theta, omega, x)``; or a problem, whose F, G, start and measure are taken, and whose samples x are such
-            as its ``draw`` makes.
+        F: ``F(theta, omega, x)``; or a problem, whose F, G, start and measure are used. Samples x then have the form
+            that its ``draw`` returns.
         G: ``G(theta, omega, x)``; after a problem, the method.
         method: any method of the library.
         theta: the start of the slow variable, any pytree of floats.
         omega: the start of the fast variable.
-        intervals: True, or a function (θ, ω) → outputs, to have confidence intervals: the method is then
+        intervals: True, or a function (θ, ω) → outputs, for confidence intervals: the method is then
             ``Polyak(method, intervals=…)``, and ``theta`` the mean of its iterates.
         measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
         precision: "float64", or "float32" with compensated sums.
-        bound: it has diverged when an entry of θ or ω leaves [−bound, bound].
+        bound: the learner has diverged when an entry of θ or ω leaves [−bound, bound].
         engine: "c" compiles the step with the machine's C compiler; "xla" always works, and takes ten times as long for
-            a single sample. "auto" is C where it can be.
-        example: a sample like those to come.
+            a single sample. "auto" is C where possible.
+        example: a sample of the structure of those to come.
 
     >>> import numpy as np, twoclock as tc
     >>> step = tc.Power(0.5, p=0.7)
@@ -90,32 +90,32 @@ class Learner:
         asked = engines.resolve(engine)
         if asked == engine == "cuda":
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
-        asked = "auto" if asked == "cuda" else asked  # what the environment says is meant for runs
+        asked = "auto" if asked == "cuda" else asked  # the environment variable is meant for runs
         validation.refuse_fork()
         self._loop = UpdateLoop(F, G, method, theta, omega, intervals, measure, precision, bound, asked)
         if example is not None:
             self._loop.begin(example)
 
     def update(self, x: PyTree) -> None:
-        """Learn from one sample. Once it has diverged it stays where it is."""
+        """Learn from one sample. After a divergence the state does not change any more."""
         self._loop.update(x)
 
     def update_many(self, xs: PyTree) -> None:
         """Learn from a batch of samples in order, bit-for-bit identical to one update per sample.
 
         Args:
-            xs: a sample whose arrays have a leading axis, one entry a sample; or a list of samples.
+            xs: a sample whose arrays have a leading axis with one entry per sample, or a list of samples.
         """
         self._loop.update_many(xs)
 
     @property
     def steps(self) -> int:
-        """How many samples it has learnt from."""
+        """The number of samples that it has learnt from."""
         return int(self._loop.carry.last)
 
     @property
     def diverged(self) -> bool:
-        """Whether it left the finite numbers or its bound; it then stays at its last finite state."""
+        """Whether it exceeded the finite numbers or its bound; it then stays at its last finite state."""
         return not self._loop.carry.alive
 
     @property
@@ -141,7 +141,7 @@ class Learner:
 
     @property
     def history(self) -> pd.DataFrame:
-        """``step`` and the metrics, at the start, at ten marks a decade, and now."""
+        """``step`` and the metrics, at the start, at ten marks per decade, and now."""
         frame = self._history(self._loop.now())
         return frame[["step", *metric_names(frame.columns)]]
 
@@ -161,8 +161,8 @@ class Learner:
     ) -> pd.DataFrame:
         """Confidence intervals of the outputs: output, estimate, low, high, note.
 
-        Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it, ""
-        where nothing does.
+        Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it; it
+        is "" if nothing does.
 
         Args:
             level: the coverage, between 0 and 1.
@@ -177,18 +177,18 @@ class Learner:
         return result.interval(level, how, step=step, anytime=anytime).drop(columns="seed")
 
     def result(self) -> Result:
-        """What it has learnt as a ``Result`` of one seed, to plot, tabulate and save."""
+        """The present state as a ``Result`` of one seed, to plot, tabulate and save."""
         return self._result(self._loop.now())
 
     def save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
-        """Write all of it to a folder, which changes from the last save to this one in an instant.
+        """Save the learner to a folder; an earlier save there is replaced atomically.
 
         ``Learner.load`` resumes from it; ``tc.load`` reads the same folder as a ``Result``.
 
         Args:
             path: the folder.
-            also: entries to add to its specification.
-            trees: arrays to save with it.
+            also: further entries of its specification.
+            trees: further pytrees of arrays to save.
         """
         validation.check_path("path", path)
         loop, now = self._loop, self._loop.now()
@@ -218,17 +218,17 @@ class Learner:
         measure: Measure | None = None,
         engine: str = "auto",
     ) -> Learner:
-        """Load a saved learner, which continues bit-for-bit identically to one that never stopped.
+        """Load a saved learner. It continues bit-for-bit identical to one that never stopped.
 
         Args:
             path: the folder.
-            F, G: the operators, or the problem alone. They must compute what they did when it was saved: a record holds
-                no functions.
-            method: as it was given; needed only where it holds a function of yours, since others are in the record.
-            theta, omega: examples of the variables, needed only where they are no dicts, lists and tuples of arrays.
+            F, G: the operators, or the problem alone. They must compute the same as when it was saved, since a record
+                holds no functions.
+            method: as it was given; needed only if it holds a function of yours, since other methods are in the record.
+            theta, omega: examples of the variables; needed only if they are not dicts, lists and tuples of arrays.
             intervals: as it was given, with ``method``.
             measure: as it was given.
-            engine: as for a new one; by default the one that it ran on.
+            engine: as for a new learner; by default the one that it ran on.
         """
         validation.check_path("path", path)
         record = storage.load(path)
@@ -261,7 +261,8 @@ class Learner:
         return jax.tree.map(np.asarray, theta), jax.tree.map(np.asarray, omega)
 
     def _history(self, carry: LaneState) -> pd.DataFrame:
-        """The rows of the marks and of the present; a sample at which it diverged counts as a step, to be seen."""
+        """The rows of the marks and of the present; a sample at which it diverged counts as a step, so that it
+        shows."""
         import pandas as pd
 
         last = int(carry.last)
@@ -282,11 +283,11 @@ class Learner:
         return Result(theta, omega, history, np.asarray([not carry.alive]), np.asarray([int(carry.last)]), spec)
 
     def peek(self, read: Callable[[PyTree], T]) -> T:
-        """What a quick function reads, and copies, of the method's state between two updates."""
+        """Read from the method's state between two updates, by a quick function that copies what it needs."""
         return self._loop.peek(read)
 
     def restore(self, record: Record) -> None:
-        """Take up the state that a learner of the same operators and method saved, as ``storage.load`` read it."""
+        """Restore the saved state of a learner with the same operators and method, as read by ``storage.load``."""
         leaves, history = record.trees["state"], record.tables["history"]
         fresh, structure = jax.tree.flatten(self._loop.carry)
         if [(leaf.shape, leaf.dtype) for leaf in fresh] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
@@ -298,7 +299,7 @@ class Learner:
             raise InputError("`measure` must compute what it did when the learner was saved; pass it as it was given")
         self._loop.carry = jax.tree.unflatten(structure, leaves)
         self._loop.identity = record.spec["learner"]["identity"]
-        self._loop.live = None  # what has begun holds the state it began with
+        self._loop.live = None  # a compiled learner holds the state that it began with
         names = history.columns[2:]
         for i, step in enumerate(history["step"].tolist()):
             if step in MARKS:

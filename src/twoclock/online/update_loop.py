@@ -53,14 +53,14 @@ class Functions:
 
 
 class UpdateLoop:
-    """The steps of a learner: as in ``engine.loop``, from mark to mark, but on samples that it is handed.
+    """The steps of a learner, from mark to mark as in ``engine.loop``, on samples from the caller.
 
     Attributes:
-        source: the problem, or one made of the user's functions, which cannot draw.
+        source: the problem, or one made of the user's functions, which cannot draw samples.
         carry: the present state; its arrays change in place, so ``now`` copies it.
-        rows: what was measured at the marks so far.
+        rows: the metrics at the marks so far.
         live: the compiled step; None before the first sample.
-        identity: a digest of what a step computes; None before the first sample, unless it continues from a record.
+        identity: a digest of the step's computation; None before the first sample, unless it continues from a record.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class UpdateLoop:
         self._writing, self._reading, self._wanted = threading.RLock(), threading.Lock(), False
 
     def update(self, x: PyTree) -> None:
-        """Learn from one sample. One that has diverged stays where it is."""
+        """Learn from one sample. After a divergence the state does not change any more."""
         with self._writing:
             live = self.live or self.begin(x)
             live.layout.put(x, live.places)
@@ -138,7 +138,7 @@ class UpdateLoop:
                 done += stop - k
                 if self._wanted:
                     self._wanted = False
-                    time.sleep(1e-4)  # yield to waiting readers: releasing the lock for an instant wakes none of them
+                    time.sleep(1e-4)  # yield to waiting readers: a brief release of the lock would wake none of them
 
     def begin(self, x: PyTree) -> Live:
         """Compile for samples like this one."""
@@ -159,7 +159,7 @@ class UpdateLoop:
         return live
 
     def _check_fit(self, layout: Layout) -> None:
-        """Refuse samples that F and G cannot take."""
+        """Refuse samples that do not fit F and G."""
         if isinstance(self.operators, Problem):
             _, _, env = jax.eval_shape(self.source.init, prng.start_key(0))
             at, noise = self.carry.state, partial(self.source.noise, prng.start_key(0))
@@ -173,7 +173,7 @@ class UpdateLoop:
         compatibility.check_fit(replace(self.source, source=lambda key: jax.tree.map(jnp.asarray, zeros)), self.method)
 
     def _next(self, live: Live) -> int | None:
-        """The number of the next step; None where there is none any more."""
+        """The number of the next step; None after a divergence."""
         if not live.alive:
             if not self._warned:
                 self._warn()
@@ -191,7 +191,7 @@ class UpdateLoop:
             if wrong is None:
                 self._warn()
                 return
-            live.alive[()] = True  # it never left the state before
+            live.alive[()] = True  # it stays at the state before
             where = "" if done is None else f"in sample {done + failed} of the batch "
             before = "" if done is None else ", and those before it were learnt from"
             raise InputError(f"`x` must be finite, got {where}{wrong}; the sample was left out{before}")
@@ -214,13 +214,13 @@ class UpdateLoop:
             return jax.tree.map(np.copy, self.carry)
 
     def peek(self, read: Callable[[PyTree], T]) -> T:
-        """What a quick function reads, and copies, of the method's state between two steps."""
+        """Read from the method's state between two steps, by a quick function that copies what it needs."""
         with self._reading:
             return read(self.carry.state)
 
     @cached_property
     def estimate(self) -> Callable[[PyTree], tuple[PyTree, PyTree]]:
-        """From the method's state to what it reports; most just pick it out, which JAX need not compile."""
+        """The estimate of the method's state; most methods just read it, which JAX need not compile."""
         made: Callable[[PyTree], tuple[PyTree, PyTree]] = self.numbers.estimate
         return jax.jit(made) if jax.make_jaxpr(made)(self.carry.state).eqns else made
 
@@ -236,11 +236,11 @@ class UpdateLoop:
 
     @property
     def measure_identity(self) -> str:
-        """A digest of what is measured, with its names."""
+        """A digest of the metrics and their names."""
         return f"{self._measured.digest} {sorted(self.measure(self.carry))}"
 
     def exact(self) -> AbstractContextManager[object]:
-        """In the precision of the run."""
+        """Convert numbers to the precision of the run."""
         return jax.enable_x64(self.precision == "float64")
 
 

@@ -24,11 +24,11 @@ _COLUMNS = {"step": (0, math.inf), "level": (0, 1), "coverage": (0, 1), "runs": 
 _MOST_PANELS = 6
 _WORSE = 1e3  # times the start; a line that goes beyond, because seeds diverged, leaves the panel
 _BEYOND = 30.0  # room above the highest line
-_SETTLED = 0.02  # of the steps: earlier bands are too wide to set the range of the panel
+_SETTLED = 0.02  # of the steps: earlier bands are too wide for the range of the panel
 
 
 class Summarised(Protocol):
-    """A run that can be summed up over its seeds, such as a ``Result``."""
+    """A run that can be summarised over its seeds, such as a ``Result``."""
 
     @property
     def spec(self) -> dict[str, Any]: ...
@@ -48,8 +48,8 @@ def curves(
 ) -> None:
     """A line for each result, log-log, with the 95 % bootstrap band of the mean and the count of diverged seeds.
 
-    Rewards and the like, which may be negative, have a plain axis. ``unit`` is what a step costs, in the unit of
-    ``xlabel``.
+    Metrics that may be negative, such as rewards, have a linear axis. ``unit`` is the length of a step on the x axis,
+    in the unit of ``xlabel``.
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
@@ -71,7 +71,7 @@ def curves(
 
 
 def _top(shown: pd.Series[float], median: pd.Series[float], *, lost: bool) -> float:
-    """How high a line should be seen: whole, or, where seeds diverged, as far as the middle seed and its start go."""
+    """The upper limit for a line: its maximum or, where seeds diverged, that of the median seed and of the start."""
     finite = shown[np.isfinite(shown)]
     if not lost or finite.empty:
         return float(finite.max()) if len(finite) else -math.inf
@@ -120,12 +120,12 @@ def compare(
     """One panel with a line for each result, its settings underneath.
 
     Args:
-        results: what to compare, by label.
-        metric: which of the recorded metrics.
+        results: the results to compare, by label.
+        metric: one of the recorded metrics.
         statistic: "mean", "median" or "iqm", over seeds.
         title: above the panel; the problem's name if None.
-        ax: an axes to draw in, instead of a new figure; its own figure comes back, and gets no caption.
-        scale: "log", or "linear" for plain axes.
+        ax: an axes to draw in, instead of a new figure; its figure is returned without a caption.
+        scale: "log" or "linear".
         size: width and height of a new figure, in inches.
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
@@ -146,7 +146,7 @@ def compare(
 
 def _summarise(result: Summarised, metric: str) -> pd.DataFrame:
     table = result.summary(metric)
-    return table[table["step"] > 0]  # step 0 has no place on a log axis
+    return table[table["step"] > 0]  # a log axis has no step 0
 
 
 def _draw_line(
@@ -176,13 +176,13 @@ def intervals(
     """A panel for each of the first outputs, or for the one that is named.
 
     Args:
-        frame: of one seed: step, seed, output, estimate, low, high, note; with anytime_low and anytime_high a second
-            band, of the intervals that hold at all steps together.
-        title: what was run.
-        level: of the intervals.
-        output: which alone to draw.
-        ax: an axes to draw one output in, instead of a new figure; its own figure comes back, and gets no caption.
-        scale: of the steps: "log" or "linear".
+        frame: of one seed, with columns step, seed, output, estimate, low, high, note. With anytime_low and
+            anytime_high there is a second band, for all steps together.
+        title: the title of the figure.
+        level: the coverage of the intervals.
+        output: a single output to draw.
+        ax: an axes to draw one output in, instead of a new figure; its figure is returned without a caption.
+        scale: of the step axis, "log" or "linear".
         size: width and height of a new figure, in inches.
     """
     of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
@@ -235,9 +235,9 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
 
     Args:
         frame: one row per step and level: ``step``, ``level``, ``coverage`` (the share of intervals that covered) and
-            ``runs`` (how many independent runs it is of: outputs of one run are not independent of each other); with a
-            column ``label``, a panel for each.
-        title: above the figure.
+            ``runs`` (the number of independent runs; outputs of one run are not independent). With a column ``label``,
+            there is a panel per label.
+        title: the title of the figure.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"step": [1000, 10000], "level": 0.95, "coverage": [0.91, 0.946], "runs": 1000})
@@ -274,7 +274,7 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
             )  # fmt: skip
             ax.axhline(level, color=colour, linestyle="--", linewidth=0.9, alpha=0.8, zorder=1)
         ax.set(xscale="log", xlabel="samples", ylabel="share of intervals that cover", title=plain(label))
-        # The points stand beside their step, so that only steps are written on the axis.
+        # The points are beside their step, so only the steps are labelled on the axis.
         steps = sorted(of_label["step"].unique())
         ax.set_xticks(steps, [f"{step:,}" for step in steps])
         ax.set_xticks([], minor=True)

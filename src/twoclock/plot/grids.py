@@ -52,10 +52,10 @@ class Swept(Protocol):
 def sensitivity(
     ranking: pd.DataFrame, curve: pd.DataFrame, metric: str, spec: dict[str, Any], edge: Mapping[str, str]
 ) -> Figure:
-    """A panel for each setting: its neighbours with the others at their best, and all settings tried at the horizon.
+    """A panel for each setting: its values with the other settings at their best, and all settings tried to the end.
 
-    Where the chosen value lies at an edge of the box, that side is shaded and said to be; where the box was widened, a
-    dotted line shows the limit that was given.
+    If the chosen value lies at an edge of the box, that side is shaded and labelled. If the box was widened, a dotted
+    line shows the limit that was given.
 
     Args:
         ranking, curve, metric, spec, edge: those of a ``Tuned``; ``curve`` is its ``sensitivity``.
@@ -68,7 +68,7 @@ def sensitivity(
     if scale == "log":
         scores = scores[(scores > 0) & (scores <= _RANGE * np.abs(scores).min())]
         floor, ceiling, top = 0.5 * scores.min(), 4 / 1.5 * scores.max(), 4 * scores.max()
-    else:  # what was earned, with a minus
+    else:  # a reward, with a minus sign
         scores = np.concatenate([scores, curve["low"], curve["high"]])
         scores = scores[np.isfinite(scores)]
         margin = 0.1 * np.ptp(scores) or 1.0
@@ -96,7 +96,7 @@ def sensitivity(
             band = (low_limit, low_limit * tenth) if edge[name] == "low" else (high_limit / tenth, high_limit)
             ax.axvspan(*band, color=COLOURS[1], alpha=0.25, linewidth=0)
             ax.set_title("at the edge of its box", fontsize="small", color=COLOURS[1])
-        ax.xaxis.set_minor_formatter(NullFormatter())  # a short range would get labels on top of each other
+        ax.xaxis.set_minor_formatter(NullFormatter())  # on a short range labels would overlap
     axes[0, 0].set_ylabel(LABELS.get(metric, metric))
     cols, legend = 4 if len(names) > 1 else 2, axes[0, 0].get_legend_handles_labels()
     fig.legend(*legend, loc="outside upper center", ncols=cols, frameon=False, fontsize="small")
@@ -164,7 +164,7 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
                 style = {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.6}
                 ax.plot(fine[setting], fine["mean"], label=plain(family), **style)
                 ax.fill_between(fine[setting], fine["low"], fine["high"], color=colour, alpha=0.2, linewidth=0)
-                # A diverged setting has no mean worth a place on the axis: it is marked at the top edge.
+                # A diverged setting has no meaningful mean; it is marked at the top edge.
                 top, at = np.full(len(bad), 0.985 - 0.03 * i), ax.get_xaxis_transform()
                 ax.plot(bad[setting], top, "x", color=colour, transform=at, markersize=6)
         ax.set(xscale="log", yscale="log", xlabel=setting, ylabel=plain(LABELS.get(metric, metric)))
@@ -226,7 +226,7 @@ def _draw_map(fig: Figure, ax: Axes, rows: pd.DataFrame, x: str, y: str, label: 
 
 
 def _select_best(rows: pd.DataFrame, settings: list[str]) -> pd.DataFrame:
-    """One row for each value of the settings: of what else varies, the best."""
+    """One row for each value of the settings, with the other settings at their best."""
     ranked = rows.sort_values(["diverged", "mean"], kind="stable")
     return ranked.groupby(settings, sort=True).head(1).sort_values(settings)
 
@@ -257,13 +257,13 @@ def grid_world(
     cells: Sequence[str | bytes] | Sequence[Sequence[str | bytes]] | np.ndarray,
     moves: Sequence[tuple[int, int]] = LEFT_DOWN_RIGHT_UP,
 ) -> None:
-    """A map with the value of each cell, and an arrow for each action as long as it is likely.
+    """A map with the value of each cell and an arrow for each action; its length is the action's probability.
 
     Args:
         values: V, one number per state; states are numbered row by row.
         policy: π[s, a].
-        cells: the map, a row of letters a line as in ``env.unwrapped.desc``: S start, G goal, H hole.
-        moves: the (row, column) step that each action aims at.
+        cells: the map, rows of letters as in ``env.unwrapped.desc``: S start, G goal, H hole.
+        moves: the intended (row, column) step of each action.
     """
     cells = [row.decode() if isinstance(row, bytes) else row for row in cells]  # Gymnasium has its maps in bytes
     letters = np.array([[c.decode() if isinstance(c, bytes) else c for c in row] for row in cells])

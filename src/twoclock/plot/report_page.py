@@ -30,10 +30,10 @@ def render_page(
 
     Args:
         template_folder: where the template is.
-        name: its file; values are escaped as HTML if it ends in ".html.j2".
+        name: the template's file; values are escaped as HTML if it ends in ".html.j2".
         filters: functions that the template may apply to a value, by name.
         finalize: applied to every value before it is written.
-        context: what the template is filled with; a name that is missing is an error.
+        context: the values for the template; a missing name is an error.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template_folder, _SHARED]),
@@ -63,7 +63,7 @@ def values(
         table: columns policy, estimator, value, low, high, supported.
         weights: by policy, weights of transitions.
         support: by policy, columns visits and target, one row per state.
-        level: of the intervals.
+        level: the coverage of the intervals.
     """
     fig, axes = figure(1, 2 + bool(support), width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
     ax = axes[0, 0]
@@ -86,7 +86,7 @@ def values(
         if len(sample):
             ax.hist(sample, 60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
     ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
-    ax.set_ylim(bottom=0.5)  # so that a bar of one transition shows, and tall bars keep their height
+    ax.set_ylim(bottom=0.5)  # so that a bar of one transition is visible beside tall ones
     if len(weights) > 1:
         ax.legend(frameon=False, fontsize="small")
 

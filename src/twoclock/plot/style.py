@@ -23,12 +23,12 @@ from twoclock.validation import short_repr
 
 #: Okabe & Ito: distinguishable with any common colour vision, and in grey when printed.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
-#: One marker per line of a panel, to tell lines apart without colour.
+#: One marker per line of a panel, to distinguish lines without colour.
 MARKERS = "osD^vPX*"
 
 _NO_GLYPH = "Glyph .* missing"
 
-#: What axes call a metric.
+#: The axis labels of metrics.
 LABELS = {
     "error": "‖θ − θ*‖²",
     "gap": "|h(θ) − h*|",
@@ -40,7 +40,7 @@ LABELS = {
 
 
 class ShownFigure(Figure):
-    """A matplotlib figure that needs no pyplot to be seen: a notebook shows it as a cell's last line."""
+    """A matplotlib figure without pyplot; a notebook shows it as a cell's last line."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -50,7 +50,7 @@ class ShownFigure(Figure):
         return buffer.getvalue()
 
     def show(self, warn: bool = True) -> None:
-        """Show the figure in a notebook; elsewhere save it, print where, and open it if there is a screen."""
+        """Show the figure in a notebook; elsewhere save it, print the path, and open it if there is a screen."""
         if "IPython" in sys.modules:
             from IPython import get_ipython
             from IPython.display import display
@@ -78,7 +78,8 @@ def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8
 
 
 def plain(label: str) -> str:
-    """Escape a user's label: a `$` in it is no formula, and a leading underscore does not hide it from the legend."""
+    """Escape a user's label, so that a `$` starts no formula and a leading underscore does not hide it in the
+    legend."""
     text = str(label).replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
 
@@ -89,7 +90,7 @@ def caption(fig: Figure, text: str) -> None:
 
 
 def stamp(fig: Figure, text: str) -> None:
-    """Write a line above the figure, in a separate strip, that says what the figure is not."""
+    """Write a caveat above the figure, in a separate strip."""
     strip = 0.22 / fig.get_figheight()
     engine = fig.get_layout_engine()
     if engine is not None:
@@ -101,7 +102,7 @@ def render(fig: Figure) -> dict[str, bytes]:
     """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
     png, svg = io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "twoclock"}):
-        warnings.filterwarnings("ignore", message=_NO_GLYPH)  # a label in a script that the font has not
+        warnings.filterwarnings("ignore", message=_NO_GLYPH)  # a label with letters that the font lacks
         if (layout := fig.get_layout_engine()) is not None:
             layout.execute(fig)  # once for both
             fig.set_layout_engine(None)

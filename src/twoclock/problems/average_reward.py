@@ -35,7 +35,7 @@ class GainOperators:
         F = −δ·∇log π(a|s),     G = (J − r + τ log π(a|s),   −(δ − V̄)·∇V(s))
 
     Args:
-        actor: the actor and the critic without a discount, for rewards less the gain.
+        actor: the actor and the critic without a discount, for rewards minus the gain.
     """
 
     actor: SoftOperators
@@ -50,13 +50,13 @@ class GainOperators:
         return gain - earned, self.actor.G(theta, values, x._replace(r=x.r - gain - self.level(values)))
 
     def level(self, values: Critic) -> Number:
-        """What fixes the constant in a table of values, their mean; features cannot express a constant."""
+        """The mean of a table of values, which determines their constant; features cannot express a constant."""
         return jnp.mean(values) if self.actor.features is None else jnp.zeros((), values.dtype)
 
 
 @pytree
 class AverageRewardProblem(Problem):
-    """The actor-critic for the average reward, whose exact answers are its truth half; see `average_reward`."""
+    """The actor-critic for the average reward, with its exact answers; see `average_reward`."""
 
     theta0: Theta
     start: UInt32[Array, " s"]
@@ -95,7 +95,7 @@ class AverageRewardProblem(Problem):
 
     @property
     def operators(self) -> SoftOperators:
-        """Those of an actor and a critic without a discount, for rewards less the gain."""
+        """The operators of an actor and a critic without a discount, for rewards minus the gain."""
         one = jnp.ones((1, 1, 1), jnp.asarray(self.theta0).dtype)
         return SoftOperators(self.truth.soft.temp, one, 1.0, self.features, self.policy_features)
 
@@ -108,16 +108,17 @@ class AverageRewardProblem(Problem):
         return -self.truth.evaluate(self.operators.logits(theta)).gain
 
     def field(self, theta: Theta) -> Theta:
-        """What F averages to at ω*(θ): ∇h itself where the critic is a table."""
+        """The mean of F at ω*(θ): ∇h itself if the critic is a table."""
         return jax.grad(self.h)(theta) if self.features is None else self.mean_F(theta, self.omega_star(theta))
 
     def omega_star(self, theta: Theta) -> Levels:
-        """J_θ and V_θ or, with features, the fixed point of TD under the stationary law."""
+        """J_θ and V_θ or, with features, the fixed point of TD under the stationary distribution."""
         gain = self.truth.evaluate(self.operators.logits(theta)).gain
         return gain, self.critic(theta, gain)
 
     def critic(self, theta: Theta, gain: Number) -> Critic:
-        """The root of the critic's level at any gain: a table is V_θ + J_θ − gain, so no error there bends it."""
+        """The root of the critic's level at any gain: for a table V_θ + J_θ − gain, so an error of the gain only shifts
+        it."""
         logits = self.operators.logits(theta)
         known = self.truth.evaluate(logits)
         if self.features is None:
@@ -137,7 +138,7 @@ class AverageRewardProblem(Problem):
     def mean_G(self, theta: Theta, omega: Levels) -> Levels:
         (gain, values), logits = omega, self.operators.logits(theta)
         known, V = self.truth.evaluate(logits), self.operators.values(values)
-        off = V - known.bias  # δ is what V lacks: the true values would leave J_θ − gain
+        off = V - known.bias  # δ is the error of V: the true values would leave J_θ − gain
         ahead = self.truth.chain(logits) @ off
         pull = -known.law * (known.gain - gain - GainOperators(self.operators).level(values) + ahead - off)
         return gain - known.gain, pull if self.features is None else pull @ jnp.asarray(self.features)
@@ -169,23 +170,23 @@ def average_reward(
         δ = r − τ log π(a|s) − J + V(s') − V(s)
         F = −δ·∇log π(a|s),     G = (J − r + τ log π(a|s),   −(δ − V̄)·e_s)
 
-    on ω = (J, V), each level with a step size of its own where a method gets a tuple. The values are unique up to a
+    on ω = (J, V). With a tuple of step sizes each level has one. The values are unique up to a
     constant only; V̄, their mean over the states, is driven to 0, as in relative value iteration.
 
     Metrics: ``gap`` J* − J(θ), bonus included; ``gain``, the policy's exact average reward without the bonus;
     ``tracking_1`` (J − J_θ)²; ``tracking_2`` ‖V − V(θ, J)‖².
 
     Args:
-        mdp: the decision process, in which every state reaches every other. Its discount plays no part: where an
-            episode ends the next one begins.
+        mdp: the decision process, in which every state reaches every other. Its discount is ignored: where an episode
+            ends the next one begins.
         temp: the temperature τ of the bonus; 0 is the ordinary average reward, whose best policy is deterministic, so
             that logits grow without end.
-        sampling: "markov" follows the policy along one trajectory; "iid" draws every s from the stationary law of the
-            current policy, which takes a linear solve with every sample.
-        start: the law of the first state, or its number; uniform by default.
+        sampling: "markov" follows the policy along one trajectory; "iid" draws every s from the stationary distribution
+            of the current policy, which costs a linear solve per sample.
+        start: the distribution of the first state, or its number; uniform by default.
         features: φ, one row per state, for V = φᵀω instead of a table; no combination of them may be constant.
-        policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
-        theta0: where θ starts; 0, the uniform policy, by default. With α = 0 it stays, and is evaluated.
+        policy_features: ψ[s, a], a vector for each pair, for a log-linear policy instead of a table.
+        theta0: the start of θ; 0, the uniform policy, by default. With α = 0 it stays, so that its policy is evaluated.
 
     >>> import twoclock as tc
     >>> shop = tc.models.Mdp(P=[[[1, 0], [0, 1]], [[1, 0], [1, 0]]], r=[[1, 0], [3, 3]], gamma=0)
@@ -228,13 +229,13 @@ def access_control(
 ) -> AverageRewardProblem:
     """Access-control queuing: take or refuse the customer at the head of the queue, with few servers.
 
-    Customers pay 1, 2, 4 or 8, equally likely; one who is refused is gone. State 4n + i: n free servers, a customer who
-    pays 2ⁱ; action 0 refuses, action 1 takes where a server is free. The best gain is 2.747642.
+    Customers pay 1, 2, 4 or 8, equally likely; a refused one does not return. State 4n + i: n free servers, a customer
+    who pays 2ⁱ; action 0 refuses, action 1 takes where a server is free. The best gain is 2.747642.
 
     Args:
         temp, sampling: as for ``average_reward``.
-        servers: how many there are.
-        free: the chance that a busy server, one just taken too, is free again after the step.
+        servers: the number of servers.
+        free: the probability that a busy server, including one just taken, is free again after the step.
 
     Reference: Sutton & Barto 2018, example 10.2.
     """

@@ -24,11 +24,11 @@ from twoclock.validation.arrays import Array, Number, Words
 __all__ = ["ConstrainedMdp", "constrained_frozen_lake", "constrained_mdp", "fischer_burmeister"]
 
 Critics = tuple[States, States]  # of the reward with its bonus, and of the cost
-Omega = tuple[Pairs, Critics]  # the logits, and what is faster than they are
+Omega = tuple[Pairs, Critics]  # the logits, and the faster levels
 
 
 class CostStep(NamedTuple):
-    """One sample: the step of the policy, and what it costs."""
+    """One sample: the step of the policy and its cost."""
 
     step: Step
     cost: Number
@@ -38,7 +38,7 @@ def fischer_burmeister(kappa: Scalar, slack: Scalar) -> Number:
     """κ + s − √(κ² + s²): zero exactly where κ ≥ 0, s ≥ 0 and κs = 0.
 
     It grows with κ and with s, and is at most κ wherever κ ≥ 0, so that κ − α·φ(κ, s) ≥ (1 − α)κ never turns negative
-    with a step α ≤ 1, whatever the slack was estimated to be.
+    with a step α ≤ 1, for any estimate of the slack.
 
     >>> [float(fischer_burmeister(*pair)) for pair in ((0.0, 2.0), (2.0, 0.0), (0.0, -1.0), (4.0, 3.0))]
     [0.0, 0.0, -2.0, 2.0]
@@ -46,7 +46,7 @@ def fischer_burmeister(kappa: Scalar, slack: Scalar) -> Number:
     Reference: Fischer, *A special Newton-type optimization method*, 1992.
     """
     root = jnp.square(kappa) + jnp.square(slack)
-    return kappa + slack - jnp.sqrt(root + jnp.finfo(root.dtype).tiny)  # with a derivative at (0, 0) too
+    return kappa + slack - jnp.sqrt(root + jnp.finfo(root.dtype).tiny)  # it has a derivative at (0, 0) too
 
 
 @pytree
@@ -62,7 +62,8 @@ class ConstrainedOperators:
     limit: Scalar
 
     def F(self, theta: Number, omega: Omega, start: States) -> Number:
-        """The root of Fischer and Burmeister at the slack that the critic of the cost sees from a law of starts."""
+        """The function of Fischer and Burmeister at the slack that the cost critic predicts for the start
+        distribution."""
         return fischer_burmeister(theta, self.limit - jnp.sum(jnp.asarray(start) * omega[1][1]))
 
     def G(self, theta: Number, omega: Omega, x: CostStep) -> Omega:
@@ -87,8 +88,9 @@ class ConstrainedMdp(Problem):
     reward_star: Scalar
     multipliers: tuple[Scalar, Scalar]
 
-    # On the lake Zap ended far from κ* and called every seed arrived. A sample's derivatives leave out how the law of
-    # the samples changes with the policy, which may be why.
+    # On the lake Zap ended far from κ* and reported every seed as arrived. A possible reason: a sample's derivatives
+    # omit
+    # how the distribution of samples changes with the policy.
     instead_of_roots = "steps for each level, tc.Fast(alpha, (beta_policy, beta_critics), lam); see constrained_mdp.md"
 
     def init(self, key: Key) -> tuple[Number, Omega, Env]:
@@ -134,7 +136,7 @@ class ConstrainedMdp(Problem):
         return jax.nn.softmax(omega[0])
 
     def critics(self, logits: Pairs) -> Critics:
-        """The exact values of a policy: of its reward, and of its cost."""
+        """The exact values of a policy, for its reward and for its cost."""
         return self.soft.evaluate(logits).V, self.soft_cost.evaluate(logits).V
 
     def omega_star(self, theta: Number) -> Omega:
@@ -156,7 +158,7 @@ class ConstrainedMdp(Problem):
         )
 
     def _on(self, soft: SoftMdp) -> EntropyMdp:
-        """The actor and critic with other rewards, for their exact means."""
+        """The actor and critic with other rewards, for exact means."""
         return dataclasses.replace(self.actor, truth=dataclasses.replace(self.actor.truth, soft=soft))
 
     def measure(self, theta: Number, omega: Omega) -> dict[str, Number]:
@@ -186,33 +188,33 @@ def constrained_mdp(
 ) -> ConstrainedMdp:
     """Learn the best policy of a finite MDP among those whose expected cost stays within a limit.
 
-    Maximise J = E Σ γ^k (r − τ log π) subject to C = E Σ γ^k c ≤ limit, both from the start law. Three levels: the
-    multiplier θ = κ of the limit, then ω = (logits, (V_r, V_c)), the policy and its two critics. With
+    Maximise J = E Σ γ^k (r − τ log π) subject to C = E Σ γ^k c ≤ limit, both from the start distribution. Three levels:
+    the multiplier θ = κ of the limit, then ω = (logits, (V_r, V_c)), the policy and its two critics. With
 
         δ_r = r − τ log π(a|s) + γV_r(s') − V_r(s),        δ_c = c + γV_c(s') − V_c(s),        s = limit − Σ ρV_c
 
-        F  = κ + s − √(κ² + s²)                   the root of Fischer and Burmeister: κ ≥ 0, s ≥ 0 and κs = 0
-        G₁ = −H·(δ_r − κδ_c)·∇log π(a|s)          the actor of the reward less the cost at the price κ
+        F  = κ + s − √(κ² + s²)                   Fischer–Burmeister: zero iff κ ≥ 0, s ≥ 0 and κs = 0
+        G₁ = −H·(δ_r − κδ_c)·∇log π(a|s)          the actor for the reward minus the cost at the price κ
         G₂ = (−δ_r·∇V_r(s), −δ_c·∇V_c(s))
 
     with H as in `entropy_mdp`. Steps are one per level: ``tc.Fast(alpha, (beta_policy, beta_critics), lam)``.
 
-    Metrics: ``multiplier``, κ itself; ``error`` (κ − κ*)²; ``gap`` \\|J* − J(π)\\|, which is no upper bound of J* − J
-    alone: a policy that breaks the limit may earn more than J*; ``violation``, the positive part of C − limit;
-    ``tracking_1``, the squared distance of the policy to the best one at the price κ, averaged over the states that
-    this one visits; ``tracking_2`` ‖V_r − V_r^π‖² + ‖V_c − V_c^π‖².
+    Metrics: ``multiplier``, κ itself; ``error`` (κ − κ*)²; ``gap`` \\|J* − J(π)\\|, since a policy that breaks the
+    limit may earn more than J*; ``violation``, the positive part of C − limit; ``tracking_1``, the squared distance of
+    the policy to the best one at the price κ, averaged over the states that the latter visits; ``tracking_2`` ‖V_r −
+    V_r^π‖² + ‖V_c − V_c^π‖².
 
     Args:
         mdp: the decision process; its discount must be below 1, and is 0 where an episode ends.
         cost: c[s, a] or c[s, a, s'], discounted as the rewards are.
-        limit: the largest expected cost; above the least that any policy has.
+        limit: the largest expected cost; above the least cost of any policy.
         temp: the temperature τ of the bonus −τ log π(a|s). At 0 the answer is that of the linear program, but the best
             policy at the price κ jumps where κ crosses κ*, so that the iterates circle it; see the page.
-        start: the law ρ of the first state, or one state's number; uniform by default.
+        start: the distribution ρ of the first state, or the number of one state; uniform by default.
         sampling: "restart", "stationary" or "iid", as for `entropy_mdp`.
-        kappa0: where κ starts, at 0 or above.
+        kappa0: the start of κ, at least 0.
 
-    A coin that pays 1 and costs 1, of which half a toss is allowed:
+    A coin toss pays 1 and costs 1; half a toss is allowed:
 
     >>> import numpy as np, twoclock as tc
     >>> coin = tc.models.Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
@@ -229,7 +231,7 @@ def constrained_mdp(
     actor = entropy_mdp(mdp, temp, start, sampling)
     actor = dataclasses.replace(actor, temp=soft.temp, truth=soft_truth(soft, mdp.P))
     costs, first = np.asarray(cost, float), number("kappa0", kappa0, 0)
-    if mdp.successors is not None:  # a sample does not say the place of s' in its list, so it brings the mean cost
+    if mdp.successors is not None:  # a sample does not have the position of s' in its list, so it has the mean cost
         costs = mean_cost
     costs = costs if costs.ndim == 3 else costs[:, :, None]
     ends = best.low, best.high
@@ -241,8 +243,8 @@ def constrained_frozen_lake(
 ) -> ConstrainedMdp:
     """Gymnasium's slippery FrozenLake with a limit on the discounted number of falls into a hole.
 
-    On the 4×4 map without a bonus the best policy earns 0.180472 and falls 0.052167 times; with at most 0.05 falls
-    0.180057 is left, and the multiplier is 0.191142.
+    On the 4×4 map without a bonus the best policy earns 0.180472 and falls 0.052167 times. With at most 0.05 falls it
+    earns 0.180057, and the multiplier is 0.191142.
     """
     mdp, falls = frozen_lake_mdp(size, gamma, slippery=True)
     return constrained_mdp(mdp, falls, limit, temp, 0, sampling)

@@ -1,4 +1,4 @@
-"""Problems from a user's operators, and two forms of a problem that knows its answer: without noise, or with ω*."""
+"""Problems from a user's operators, and two variants of a problem with a known answer: without noise, or with ω*."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ def custom(
         G: ``G(theta, omega, x)``, of the structure of omega; or one function per level, each called with the whole
             tuple and returning the structure of its entry.
         noise: ``noise(key) -> u``, the randomness of one step.
-        theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) with functions in
-            it the arrays are learned, and F, G, draw and measure see the whole.
+        theta: the start of the slow variable, any pytree of floats; of a network (an Equinox module) the arrays are
+            learned, and F, G, draw and measure get the whole module.
         omega: the start of the fast variable, likewise.
         draw: ``draw(u, theta, env) -> (x, env)`` makes the sample; without it x is u itself. Samples that depend on
             the fast variable too, as in a mean field, come from ``draw(u, theta, omega, env)``.
-        env: the start of the environment that ``draw`` carries along (the state of a Markov chain, say).
+        env: the start of the environment of ``draw``, such as the state of a Markov chain.
         measure: ``measure(theta, omega) -> {name: scalar}``, recorded at the marks.
 
-    Minimise ½(θ−1)² where the gradient θ−1 is only seen through ω, which tracks θ in noise:
+    Minimise ½(θ−1)² where the gradient θ−1 is only known through ω, which tracks θ in noise:
 
     >>> import jax, twoclock as tc
     >>> problem = tc.problems.custom(
@@ -166,7 +166,7 @@ def select_learned(tree: PyTree) -> PyTree:
 
 
 def split_module(tree: PyTree) -> tuple[PyTree, Callable[[PyTree], PyTree]]:
-    """The arrays of a module that are learned, and the function that puts the rest back around them."""
+    """The learned arrays of a module, and the function that rebuilds the module around them."""
     if not is_module(tree):
         return tree, lambda tree: tree
     rest = jax.tree.map(lambda leaf: None if _is_learned(leaf) else leaf, tree)
@@ -224,7 +224,7 @@ def exact(problem: Problem) -> Exact:
     Standard with steps α on it is exact gradient descent; for a regulator, exact natural policy gradient.
 
     Args:
-        problem: one with a truth half: ``h`` or ``field``, ``omega_star`` and ``measure``.
+        problem: a problem with ``h`` or ``field``, ``omega_star`` and ``measure``.
 
     >>> import twoclock as tc
     >>> problem = tc.problems.exact(tc.problems.paper_lqr())
@@ -272,10 +272,11 @@ def oracle(problem: Problem) -> Oracle:
 
         H(θ, X) = F(θ, ω*(θ), X)
 
-    ``Standard`` on it is stochastic gradient descent; no method that has to find ω*(θ) can be expected to do better.
+    ``Standard`` on it is stochastic gradient descent; a method that must estimate ω*(θ) cannot be expected to do
+    better.
 
     Args:
-        problem: one that knows ``omega_star``.
+        problem: a problem with a known ``omega_star``.
 
     >>> import twoclock as tc
     >>> sgd = tc.problems.oracle(tc.problems.rates("strongly-convex", "kinked"))

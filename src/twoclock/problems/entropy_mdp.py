@@ -27,7 +27,7 @@ Critic = Float[Array, " c"]  # values of the states, or the weights of features
 # The state of the chain, with the length of this episode and the mean length so far; None where there is no chain.
 Env = tuple[State, tuple[State, Number] | None] | None
 SAMPLINGS = {"restart": 4, "stationary": 2, "iid": 3}  # with the random words that a step takes
-_EPISODES = 8  # the mean episode length is over about this many recent episodes
+_EPISODES = 8  # the mean episode length is over about so many recent episodes
 _LAKES = {4: "SFFFFHFHFFFHHFFG", 8: "SFFFFFFFFFFFFFFFFFFHFFFFFFFFFHFFFFFHFFFFFHHFFFHFFHFFHFHFFFFHFFFG"}
 
 
@@ -54,10 +54,10 @@ class SoftOperators:
 
     Args:
         temp: the temperature τ of each state.
-        gamma: the discount of samples that do not bring their own.
-        scale: the horizon H of samples that do not bring their own.
+        gamma: the discount of samples without their own.
+        scale: the horizon H of samples without their own.
         features: φ, one row per state, for V = φᵀω instead of a table.
-        policy_features: ψ[s, a], a vector each, for π ∝ exp ψᵀθ instead of a table of logits.
+        policy_features: ψ[s, a], a vector for each pair, for π ∝ exp ψᵀθ instead of a table of logits.
 
     Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
     methods*, 2020.
@@ -99,7 +99,7 @@ class SoftOperators:
         return jax.nn.log_softmax(jnp.sum(jnp.asarray(self.policy_features)[s] * theta[None, :], axis=1))
 
     def logits(self, theta: Theta) -> Pairs:
-        """What π_θ(·|s) is the softmax of, in every state."""
+        """The logits of π_θ(·|s) in every state."""
         psi = self.policy_features
         return theta if psi is None else jnp.tensordot(jnp.asarray(psi), theta, axes=1)
 
@@ -110,7 +110,7 @@ class SoftOperators:
 
 @pytree
 class EntropyMdp(Problem):
-    """The actor-critic on an MDP whose exact answers are its truth half; see `entropy_mdp`."""
+    """The actor-critic on an MDP with its exact answers; see `entropy_mdp`."""
 
     theta0: Theta
     temp: Float[Array, " s"]
@@ -178,13 +178,13 @@ class EntropyMdp(Problem):
         return -self.truth.soft.J(self.operators.logits(theta))
 
     def field(self, theta: Theta) -> Theta:
-        """What F averages to at ω*(θ): ∇h itself for a tabular critic and restarts."""
+        """The mean of F at ω*(θ): ∇h itself for a tabular critic and restarts."""
         if self.sampling == "restart" and self.features is None:
             return jax.grad(self.h)(theta)
         return self.mean_F(theta, self.omega_star(theta))
 
     def omega_star(self, theta: Theta) -> Critic:
-        """V_θ or, with features, the fixed point of TD under the law of the samples."""
+        """V_θ or, with features, the fixed point of TD under the distribution of the samples."""
         return self.truth.critic(self.operators.logits(theta), self.features, self.sampling)
 
     def mean_F(self, theta: Theta, omega: Critic) -> Theta:
@@ -241,7 +241,7 @@ def entropy_mdp(
 
     Maximise J_τ(π_θ) = E Σ γ^k (r − τ log π_θ) over softmax policies, by `SoftOperators` on samples of the policy
     itself. H is the discounted number of steps from a start, 1/(1 − γ); where the discount varies, the mean length of
-    the episodes *before* this one, which is independent of this one's samples and right on average.
+    the *earlier* episodes, which is independent of the present samples and unbiased.
 
     Metrics: ``gap`` J* − J(θ); ``error``, the squared distance of π_θ(·|s) to the nearest optimal policy, averaged over
     the states that the optimal policy visits; ``gradient`` ‖∇J‖²; ``tracking``; ``least_probability``, the smallest
@@ -250,14 +250,14 @@ def entropy_mdp(
     Args:
         mdp: the decision process; its discount must be below 1, and is 0 where an episode ends.
         temp: the temperature τ of the bonus −τ log π(a|s); 0 is the ordinary MDP.
-        start: the law ρ of the first state, or one state's number; uniform by default.
-        sampling: "restart" goes from s to s' with probability γ and to a fresh start with 1 − γ, while δ always sees s'
-            itself: states have the discounted visitation law, and the mean of F at V_θ is exactly ∇h, h = −J.
-            "stationary" follows P alone, "iid" draws every s from ``start``, which must then have every state: other
-            weights on the states, and the same zeros.
+        start: the distribution ρ of the first state, or the number of one state; uniform by default.
+        sampling: "restart" goes from s to s' with probability γ and to a fresh start with 1 − γ, while δ always uses s'
+            itself: states have the discounted visitation distribution, and the mean of F at V_θ is exactly ∇h, h = −J.
+                "stationary" follows P alone, "iid" draws every s from ``start``, which must then have every state.
+                These weigh the states differently, with the same zeros.
         features: φ, one row per state, for a linear critic V = φᵀω instead of a table.
-        policy_features: ψ[s, a], a vector each, for a log-linear policy instead of a table.
-        theta0: where θ starts; 0, the uniform policy, by default.
+        policy_features: ψ[s, a], a vector for each pair, for a log-linear policy instead of a table.
+        theta0: the start of θ; 0, the uniform policy, by default.
 
     >>> import numpy as np, twoclock as tc
     >>> bandit = tc.models.Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
@@ -283,7 +283,7 @@ def entropy_mdp(
         )
     pairs = mdp.states, mdp.actions
     if sampling == "stationary":
-        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # raises an error if there is no stationary law
+        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # raises an error if there is no unique stationary distribution
     Phi = None if features is None else read_features("features", features, mdp.states)
     Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
     shape = pairs if Psi is None else Psi.shape[2:]
@@ -350,7 +350,7 @@ def random_entropy_mdp(
     """A random MDP: P(·|s, a) ∝ Unif(0, 1)ˢ, r ~ Unif(0, 1), and a uniform start.
 
     Args:
-        key: draws the instance; a solver that gets this function hands each seed its own.
+        key: draws the instance; given this function, ``solve`` draws one per seed.
         states, actions: the sizes |S| and |A|.
         gamma: the discount, in [0, 1).
         temp, sampling: as for ``entropy_mdp``.

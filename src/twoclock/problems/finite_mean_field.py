@@ -1,4 +1,4 @@
-"""Finite mean fields on four clocks: the law of a population, its policy, the gain and a critic."""
+"""Finite mean fields on four clocks: the distribution of a population, its policy, the gain and a critic."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from twoclock.validation.arrays import Array, Number, State, Words
 
 __all__ = ["FiniteMeanField", "finite_mean_field"]
 
-Levels = tuple[States, Pairs, Number, States]  # the law μ, logits, J and V
+Levels = tuple[States, Pairs, Number, States]  # the distribution μ, logits, J and V
 
 
 @pytree
 class FiniteMeanField(Problem):
-    """Agents on a finite MDP who mind the law of the population; see `mean_field`.
+    """Agents on a finite MDP whose rewards depend on the population; see `mean_field`.
 
     Args:
         agent: the average-reward problem of one agent without a crowd.
-        price: what a unit of population in s' costs in s: C, or C + Cᵀ for the planner.
+        price: the cost in s of a unit of population in s': C, or C + Cᵀ for the planner.
         crowd: C.
         law: the population of the exact answer.
         log_pi: its policy.
@@ -42,8 +42,8 @@ class FiniteMeanField(Problem):
     log_pi: Float[Array, "s a"]
     slow: str = static(default="population")
 
-    # A sample's derivatives leave out that another policy visits other states: on the beach Zap ended far from the
-    # answer and called every seed arrived.
+    # A sample's derivatives omit that another policy visits other states: on the beach Zap ended far from the answer
+    # and reported every seed as arrived.
     instead_of_roots = "steps for each level, tc.Standard(alpha, (beta_1, beta_gain, beta_critic)); see mean_field.md"
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, State | None]:
@@ -85,7 +85,7 @@ class FiniteMeanField(Problem):
         return self._pack((law - settled, agent.mean_F(logits, (gain, values)), of_gain, critic))
 
     def _beside(self, law: States) -> AverageRewardProblem:
-        """The problem of one agent where the population stays at a law."""
+        """The problem of one agent for a fixed distribution of the population."""
         return dataclasses.replace(self.agent, truth=self._charged(law, jnp.asarray(self.price)))
 
     def _charged(self, law: States, price: Float[Array, "s s"]) -> AverageReward:
@@ -93,7 +93,7 @@ class FiniteMeanField(Problem):
         return AverageReward(dataclasses.replace(soft, r=jnp.asarray(soft.r) - (price @ law)[:, None]))
 
     def omega_star(self, theta: PyTree) -> PyTree:
-        """What is faster than θ where θ stays: the best response to a population, or the population of a policy."""
+        """The faster variables at a fixed θ: the best response to a population, or the population of a policy."""
         if self.slow == "population":
             log_pi = jnp.asarray(self._beside(theta).truth.solve().log_pi)
             return log_pi - jnp.mean(log_pi, axis=1, keepdims=True), *self._beside(theta).omega_star(log_pi)
@@ -113,7 +113,7 @@ class FiniteMeanField(Problem):
         settled = self.agent.truth.evaluate(logits).law
         pi, best = jax.nn.softmax(logits), jnp.exp(jnp.asarray(self.log_pi))
         off = jnp.sum(jnp.asarray(self.law) * jnp.sum(jnp.square(pi - best), axis=1))
-        # Against the population that the policy leads to: what a deviation gains an agent, and all of them lose.
+        # Relative to the population of the policy: an agent's gain by deviating, and the loss of all.
         alone = self._charged(settled, jnp.asarray(self.crowd))
         return {
             "error": sqnorm(law - self.law) if self.slow == "population" else off,
@@ -133,7 +133,7 @@ class FiniteMeanField(Problem):
 
 
 def finite_mean_field(model: FiniteField, slow: str) -> FiniteMeanField:
-    """The problem of a finite field; `mean_field` checks its arguments and says what it is."""
+    """The problem of a finite field; `mean_field` checks the arguments and documents it."""
     answer = model.solve(slow)
     agent = average_reward(model.mdp, model.temp)
     return FiniteMeanField(agent, model.price(slow), model.crowd, answer.law, answer.log_pi, slow)

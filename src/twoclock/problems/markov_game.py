@@ -22,13 +22,13 @@ from twoclock.validation.arrays import Array, Number, State, Words, as_array
 __all__ = ["MarkovGameProblem", "markov_game", "matrix_game", "pursuit"]
 
 Omega = tuple[Second, States]  # logits of φ, and V
-Env = tuple[State | None, State | None]  # the state of the chain, and k where the temperature falls
+Env = tuple[State | None, State | None]  # the state of the chain, and k if the temperature falls
 SAMPLINGS = {"restart": 5, "iid": 4}  # with the random words that a step takes
-_LAST = 2**31 - 2  # the step number stays here rather than overflow
+_LAST = 2**31 - 2  # the step number stops here instead of overflowing
 
 
 class GameStep(NamedTuple):
-    """One sample: the state, both actions, the next state and the reward; τ where it falls."""
+    """One sample: the state, both actions, the next state and the reward; τ if it falls."""
 
     s: State
     a: State
@@ -39,7 +39,7 @@ class GameStep(NamedTuple):
 
 
 def _row(s: State, values: Float[Array, " n"], like: Float[Array, "s n"]) -> Float[Array, "s n"]:
-    """Zeros but for the row of s."""
+    """Zeros except in the row of s."""
     return jnp.where(jnp.arange(like.shape[0], dtype=jnp.int32)[:, None] == s, values[None, :], jnp.zeros_like(like))
 
 
@@ -113,7 +113,7 @@ class MarkovGameProblem(Problem):
         return self.game.answer(theta, self.limit)
 
     def field(self, theta: First) -> First:
-        """What F averages to at ω*(θ): ∇h itself under restarts."""
+        """The mean of F at ω*(θ): ∇h itself under restarts."""
         return self.mean_F(theta, self.omega_star(theta))
 
     def mean_F(self, theta: First, omega: Omega) -> First:
@@ -125,12 +125,12 @@ class MarkovGameProblem(Problem):
         return weights[:, None] * advantage / (1 - jnp.asarray(self.game.gamma)), -weights * delta
 
     def _means(self, theta: First, omega: Omega) -> tuple[States, States, First, Second]:
-        """How samples weigh the states, and the means of δ, δ·∇log π and δ·∇log φ in each."""
+        """The weights of the states in samples, and the means of δ, δ·∇log π and δ·∇log φ in each."""
         visits, *rest = self.game.means(theta, *omega, self.limit)
         return (jnp.asarray(self.game.start) if self.sampling == "iid" else visits / jnp.sum(visits), *rest)
 
     def knows(self, member: str) -> bool:
-        """Samples have the means of a fixed temperature alone."""
+        """Exact means are known for a fixed temperature alone."""
         return super().knows(member) and not (self.falls and member in ("mean_F", "mean_G"))
 
     def measure(self, theta: First, omega: Omega) -> dict[str, Number]:
@@ -147,7 +147,7 @@ class MarkovGameProblem(Problem):
         }
 
     def report(self, env: Env) -> dict[str, Number]:
-        """The temperature that the last sample had, where it falls."""
+        """The temperature of the last sample, if it falls."""
         return {} if env[1] is None else {"temp": self.temp(jnp.maximum(env[1] - 1, 0))}
 
 
@@ -178,21 +178,21 @@ def markov_game(
     h(θ) = −min_φ J_τ(π_θ, φ). ``tc.Standard(alpha, (beta_1, beta_2))`` gives each level its step size.
 
     Metrics, exact and at the temperature that the run ends with (0 where τ falls to 0): ``gap`` J* − min_φ J(π, φ);
-    ``exploitability`` max_π J(π, φ) − min_φ J(π, φ), 0 at the saddle alone; ``nash_conv``, the same for the game
-    without bonus; ``tracking_1``, the squared distance of φ to its nearest best response, averaged over the states
-    that it visits; ``tracking_2`` ‖V − V_{π, φ}‖²; and ``temp``, τ_k, where it falls.
+    ``exploitability`` max_π J(π, φ) − min_φ J(π, φ), 0 only at the saddle; ``nash_conv``, the same for the game without
+    bonus; ``tracking_1``, the squared distance of φ to its nearest best response, averaged over the states that it
+    visits; ``tracking_2`` ‖V − V_{π, φ}‖²; and ``temp``, τ_k, where it falls.
 
     Args:
         P: transition probabilities P[s, a, b, s']; a matrix game has one state, np.ones((1, a, b, 1)).
         R: rewards of the maximiser, R[s, a, b] or R[s, a, b, s'].
         gamma: the discount, in [0, 1).
-        temp: the temperature τ, a number, or a `Power` or its text for one that falls, "0.5/(k+100)^0.33", also with a
-            floor. The sample carries τ_k.
-        start: the law ρ of the first state, or one state's number; uniform by default.
+        temp: the temperature τ: a number; or, for one that falls, a `Power` or its text, "0.5/(k+100)^0.33", perhaps
+            with a floor. The sample contains τ_k.
+        start: the distribution ρ of the first state, or the number of one state; uniform by default.
         sampling: "restart" plays on from s' with probability γ and from a fresh start otherwise, so that states have
-            the discounted visitation law and the means are exact gradients of J; "iid" draws every s from ``start``,
-            which must then have every state: other weights on the states, and the same zeros.
-        theta0, phi0: where the logits start; 0, the uniform policies, by default.
+            the discounted visitation distribution and the means are exact gradients of J; "iid" draws every s from
+            ``start``, which must then have every state. This weighs the states differently, with the same zeros.
+        theta0, phi0: the start of the logits; 0, the uniform policies, by default.
 
     >>> import numpy as np, twoclock as tc
     >>> problem = tc.problems.markov_game(np.ones((1, 2, 2, 1)), [[[3.0, -1.0], [-1.0, 1.0]]], gamma=0.0, temp=0.5)
@@ -231,7 +231,8 @@ def _logits(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> Float
 
 
 def matrix_game(temp: float | str = "0.1", sampling: str = "iid") -> MarkovGameProblem:
-    """The matrix game [[3, −1], [−1, 1]]: of value 1/3, both play the first with probability 1/3 at temperature 0.
+    """The matrix game [[3, −1], [−1, 1]]. At temperature 0 its value is 1/3, and both play the first with probability
+    1/3.
 
     Args:
         temp: the temperature, or its schedule as text.
@@ -247,7 +248,7 @@ def pursuit(
 
     The evader is caught where both meet or change places; then both restart in two different cells, all such pairs
     equally likely, as they do at the start. A move into a wall stays, and one of the evader's fails with probability
-    ``slip``; on 3×3 cells and more an evader that never slips is never caught. Neither may be foreseen, so both mix.
+    ``slip``; on 3×3 cells and more an evader that never slips is never caught. Neither may be predictable, so both mix.
 
     Args:
         size: cells along each side of the square, 2 or more; there are size²(size² − 1) states.

@@ -1,4 +1,5 @@
-"""Mean fields: a population, its policy and a critic on three clocks; which one is slow says whose optimum it is."""
+"""Mean fields: a population, its policy and a critic on three clocks; the slow one determines whose optimum is
+found."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ class LinearQuadraticMeanField(Problem):
 
     def _operators(self, theta: PyTree, omega: PyTree, sample: FieldStep) -> tuple[PyTree, PyTree]:
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
-        # Samples move with the population and the policy, so that methods with slopes see how their law changes.
+        # Samples move with the population and the policy, so that methods with slopes see how their distribution
+        # changes.
         x, other = sample.x + (m - sample.mean), sample.other + (m - sample.mean)
         a = sample.a + (policy[1] - policy[0] * x) - (sample.policy[1] - sample.policy[0] * sample.x)
         next_state = sample.next_state + (x + model.dt * a) - (sample.x + model.dt * sample.a)
@@ -92,8 +94,8 @@ class LinearQuadraticMeanField(Problem):
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
         K, drift, s, root = policy[0], policy[1] - policy[0] * m, model.spread, jnp.sqrt(2.0)
         keep, move = 1 - model.dt * K, model.dt * drift / s
-        # The mean of V(x') has the coefficients (keep·w₁ + √2·keep·move·w₂, keep²·w₂); V of the policy is where the
-        # critic stands still.
+        # The mean of V(x') has the coefficients (keep·w₁ + √2·keep·move·w₂, keep²·w₂); V of the policy is the critic's
+        # fixed point.
         off = w - self._critic(m, policy)
         critic = off - model.rho * jnp.stack([keep * off[0] + root * keep * move * off[1], keep**2 * off[1]])
         # ∂/∂a of cost + ρV(x')/dt at the mean action, which is linear in z.
@@ -154,22 +156,22 @@ def mean_field(
         policy      δ·∇log π(a|x)
         critic      −δ·(He₁(z), He₂(z)/√2)
 
-    With the population slow the policy is the best response to it, and the population moves until that response leaves
-    it where it is: the Nash equilibrium. With the policy slow the population follows it, and what the policy does to
-    the mean is part of what it costs: the term in brackets, which one agent alone would not pay; the social optimum.
+    If the population is slow, the policy is the best response to it, and the population moves until this response
+    leaves it unchanged: the Nash equilibrium. If the policy is slow, the population follows it, and its effect on the
+    mean is part of its cost: the term in brackets, which one agent alone would not pay. This gives the social optimum.
 
-    For a finite field four levels, from the trajectory of one agent: the law μ of the population, the logits of the
-    policy, the gain J and the differential values V. With δ and the last two operators as in `average_reward` and
-    rewards r(s, a) − (Cμ)(s), for the planner r(s, a) − ((C + Cᵀ)μ)(s),
+    A finite field has four levels, learnt from the trajectory of one agent: the distribution μ of the population, the
+    logits of the policy, the gain J and the differential values V. With δ and the last two operators as in
+    `average_reward` and rewards r(s, a) − (Cμ)(s), for the planner r(s, a) − ((C + Cᵀ)μ)(s),
 
         population  μ − e_s             policy      −δ·∇log π(a|s)
 
-    Metrics: ``error`` ‖θ − θ*‖² to the exact answer, of a finite policy the squared distance of the probabilities,
+    Metrics: ``error`` ‖θ − θ*‖² to the exact answer, for a finite policy the squared distance of the probabilities,
     weighed by the exact population; ``tracking`` ‖ω − ω*(θ)‖²; ``consistency`` (b − Km)², the squared
-    speed at which the policy moves the mean, 0 where the population is the policy's own, or ‖μ − law of π‖²; ``mean``
-    m. Of a finite field also ``population_error``, the squared distance of the law of π to the exact one,
-    ``exploitability``, what one agent can still gain by another policy, and ``social_return``, what all earn; and
-    ``tracking`` is of the critic alone.
+    speed at which the policy moves the mean, 0 where the population is that of the policy, or ‖μ − distribution of π‖²;
+    ``mean`` m. A finite field also has ``population_error``, the squared distance of the distribution of π to the exact
+    one, ``exploitability``, an agent's possible gain by another policy, and ``social_return``, the mean reward of all;
+    there ``tracking`` concerns the critic alone.
 
     Args:
         model: the agents and their costs.
@@ -202,7 +204,7 @@ def mean_field(
 
 
 def linear_quadratic_field(slow: str = "population", dt: float = 0.1) -> LinearQuadraticMeanField:
-    """Agents whose Nash equilibrium has the mean 0.8 and whose social optimum 0.192.
+    """Agents whose Nash equilibrium has the mean 0.8, and whose social optimum has the mean 0.192.
 
     Args:
         slow: as for ``mean_field``.
@@ -222,8 +224,8 @@ def beach_bar(slow: str = "population", places: int = 7, crowd: float = 3.0, tem
 
     Args:
         slow: as for ``mean_field``.
-        places: how many.
-        crowd: what a place costs where all are in it.
+        places: the number of places.
+        crowd: the cost of a place if all are in it.
         temp: the temperature.
 
     Reference: Perrin et al., *Fictitious play for mean field games*, 2020.

@@ -1,4 +1,4 @@
-"""Synthetic problems with known answers: a rotating quadratic, and those on which the rates of Table 1 can be seen."""
+"""Synthetic problems with known answers: a rotating quadratic, and problems that show the rates of Table 1."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def quadratic(
     sigma: float = 0.1,
     seed: int = 0,
 ) -> Quadratic:
-    """A strongly convex quadratic whose gradient is seen through a tracking variable.
+    """A strongly convex quadratic whose gradient is known only through a tracking variable.
 
         h(θ) = ½ (θ−θ*)ᵀ H (θ−θ*),    ω*(θ) = W θ
         F(θ, ω, X) = H (θ−θ*) + C (ω − ω*(θ)) + X
         G(θ, ω, X) = M (ω − ω*(θ)) + X,    M = S + rotation · (a skew matrix of norm 1)
 
     with X normal, the same draw in F and G. Where ``rotation`` is not 0, M is not symmetric and G is not a gradient.
-    H and S have eigenvalues from μ_h, μ_G to ``top``; all of it is drawn from ``seed``. ``constants()`` gives
+    H and S have eigenvalues from μ_h, μ_G to ``top``; ``seed`` draws everything. ``constants()`` gives
     the exact L, μ_h, μ_G and noise level.
 
     Args:
@@ -140,7 +140,7 @@ _SHAPES = {
     "strongly-convex": (lambda x: x**2 / 2, lambda x: x, 1.0),
     "pl": (lambda x: (x**2 + 3 * jnp.sin(x) ** 2) / 8, lambda x: (2 * x + 3 * jnp.sin(2 * x)) / 8, 0.021941373),
     "non-convex": (lambda x: x**2 / (2 * (1 + x**2)), lambda x: x / (1 + x**2) ** 2, 0.0),
-    # ½(aᵀx)² with a = (1, …, 1)/√d, spread evenly over the coordinates: no minimum is the only one.
+    # ½(aᵀx)² with a = (1, …, 1)/√d, spread evenly over the coordinates: the minimum is not unique.
     "flat": (lambda x: jnp.full_like(x, jnp.mean(x) ** 2 / 2), lambda x: jnp.full_like(x, jnp.mean(x)), 1.0),
 }
 
@@ -202,7 +202,7 @@ class Rates(Problem):
         }
 
     def constants(self) -> dict[str, float]:
-        """For ``tc.theory``: |∂F/∂θ| ≤ |h″| + 0.45, and the bound is reached but for one case."""
+        """For ``tc.theory``: |∂F/∂θ| ≤ |h″| + 0.45, with equality in all cases but one."""
         dim = len(self.theta0)
         gentle = self.shape == "non-convex" and self.coupling == "smooth" and dim == 1
         noise = dim * float(np.asarray(self.sigma)) ** 2
@@ -228,10 +228,10 @@ def rates(
         kinked   F = h′(θ) + 0.9|ω − ω*| + X       ω*(θ) = ½ |sin Rθ|
                  G = ω − ω*(θ) + Y,                Cov(X, Y) = correlation·σ²·I
 
-    coordinate by coordinate (``flat`` but for its h); R shifts the coordinates by one, round the ring, and so couples
-    them. A kink turns the fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without it the sharing of X
-    helps: an ω that moves much faster than θ answers each X, and takes up to nine tenths of it out of F; opposite
-    noise adds as much.
+    coordinate by coordinate (except the h of ``flat``); R shifts the coordinates by one, round the ring, and so couples
+    them. A kink turns the fast variable's noise into a bias of the slow one: E|ω−ω*| ∝ √β. Without a kink a shared X
+    helps: an ω that moves much faster than θ follows each X and removes up to nine tenths of it from F; opposite noise
+    adds as much.
 
     Args:
         h: the shape of h in each coordinate, or "flat". ``error`` is the squared distance to the nearest minimum.
@@ -239,7 +239,7 @@ def rates(
         dim: dimension of θ and of ω.
         noise: standard deviation of each coordinate of the Gaussian noise.
         start: ‖θ₀‖; all coordinates begin equal, and ω₀ = 0.
-        correlation: between F's noise and G's, in [−1, 1]; 1 is one draw in both.
+        correlation: of F's noise and G's, in [−1, 1]; with 1 both have the same draw.
 
     >>> import twoclock as tc
     >>> problem = tc.problems.rates("pl", coupling="kinked")

@@ -1,4 +1,4 @@
-"""Where samples come from: streams, minibatches, alias tables and transitions of an MDP."""
+"""Sources of samples: streams, minibatches, alias tables and transitions of an MDP."""
 
 from twoclock.sampling.minibatches import (
     Minibatches,

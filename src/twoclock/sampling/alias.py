@@ -1,8 +1,9 @@
-"""Draws from finite laws, for one 32-bit word each: from alias tables, and from a law that changes at every step.
+"""Draws from finite distributions, one 32-bit word each: from alias tables, or from a distribution that changes.
 
-An alias table costs one look-up, however many outcomes there are: column i of n holds outcome i up to its threshold and
-one other outcome, its alias, above, and a uniform point in the columns is a draw. Both share one word, ⌈log₂ n⌉ bits
-for the alias. The law sampled differs from the law given by at most n·2⁻³¹ in total variation, 5e-5 for 10⁵ outcomes.
+An alias table costs one look-up for any number n of outcomes: column i has outcome i up to its threshold and one other
+outcome, its alias, above it, and a uniform point in the columns is a draw. Both share one word, with ⌈log₂ n⌉ bits for
+the alias. The sampled distribution differs from the given one by at most n·2⁻³¹ in total variation, 5e-5 for 10⁵
+outcomes.
 
 Reference: Walker 1977; Vose 1991; by prefix sums, without a loop, as in Hübschle-Schneider & Sanders, *Parallel
 weighted random sampling*, 2022.
@@ -21,17 +22,17 @@ from twoclock.protocols import InputError
 from twoclock.validation.arrays import Array, Number, State
 
 _HALF = 2**16 - 1  # up to here the column number is a product of 16-bit halves
-_MOST = 2**20  # with more outcomes one word is too coarse: the law sampled would be off by more than 5e-4
+_MOST = 2**20  # with more outcomes one word is too coarse: the sampled distribution would be off by more than 5e-4
 
 
 def alias_table(law: Float[Array, "*rows n"]) -> UInt32[jax.Array, "*rows n"]:
-    """The table of each law along the last axis, as uint32 of the same shape."""
+    """The table of each distribution along the last axis, as uint32 of the same shape."""
     rows = jnp.asarray(law).reshape(-1, law.shape[-1])
     return jax.vmap(_one_table)(rows).reshape(law.shape)
 
 
 def numpy_alias_table(law: Float[np.ndarray, "*rows n"]) -> UInt32[np.ndarray, "*rows n"]:
-    """The same for laws that are known: the formulas of ``_one_table`` in NumPy, which has nothing to compile."""
+    """The same for known distributions: the formulas of ``_one_table`` in NumPy, which needs no compilation."""
     n = law.shape[-1]
     rows = law.reshape(-1, n).astype(float)
     shift = _alias_bits(n)
@@ -78,9 +79,8 @@ def _one_table(law: Float[jax.Array, " n"]) -> UInt32[jax.Array, " n"]:
     # Whole units, n·unit in all: sums of integers are exact in any order, so no column is left over or empty.
     weight = jnp.round(law / law.sum() * float(n * 2 ** (31 - shift))).astype(jnp.uint32)
     weight = weight.at[jnp.argmax(law)].add(jnp.uint32(n) * unit - weight.sum(dtype=jnp.uint32))
-    # Light columns (≤ unit) owe what they lack to heavy ones. With both taken in order, the heavy column that fills
-    # light i is the first whose total surplus exceeds the debts before i; a heavy column that gave too much is filled
-    # by the next.
+    # Light columns (≤ unit) are filled from heavy ones. With both taken in order, light i is filled by the first heavy
+    # column whose total surplus exceeds the debts before i; a heavy column that gave too much is filled by the next.
     light = weight <= unit
     owed = jnp.where(light, unit - weight, jnp.uint32(0))
     debt = jnp.cumsum(owed, dtype=jnp.uint32)
@@ -94,7 +94,7 @@ def _one_table(law: Float[jax.Array, " n"]) -> UInt32[jax.Array, " n"]:
 def _first_of_rows(
     ascending: UInt32[np.ndarray, "rows n"], bound: UInt32[np.ndarray, "rows n"], side: Literal["left", "right"]
 ) -> Int[np.ndarray, "rows n"]:
-    """``searchsorted`` in each row, the last index where there is none: one search, the rows one above the other."""
+    """``searchsorted`` in each row, the last index where there is none: one search over the concatenated rows."""
     rows, n = ascending.shape
     above = np.arange(rows, dtype=np.uint64)[:, None] << np.uint64(32)
     found = np.searchsorted((ascending + above).ravel(), (bound + above).ravel(), side).reshape(rows, n)
@@ -108,7 +108,7 @@ def _alias_bits(n: int) -> int:
 
 
 def choose(pi: Float[jax.Array, " actions"], bits: UInt32[Array, ""]) -> State:
-    """The action that 32 random bits draw from a law: how many of its running sums lie at or below the point."""
+    """The action that 32 random bits draw from a distribution: the number of its running sums at or below the point."""
     total, shift = pi, 1
     while shift < len(pi):  # sums by doubling, since a separate prefix sum would not fuse with the step
         total = total + jnp.pad(total[:-shift], (shift, 0))

@@ -1,7 +1,7 @@
-"""Where batches come from: finite data in minibatches without replacement, and streams.
+"""Sources of batches: finite data in minibatches without replacement, and streams.
 
 A sampler has ``init(key) -> env``, ``noise(key) -> u`` and ``draw(u, env) -> (batch, env)``, as a problem has; a plain
-function ``key -> batch`` is a stream. What is drawn at step k of seed s depends on (s, k) alone.
+function ``key -> batch`` is a stream. The draw at step k of seed s depends on (s, k) alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDS = 16
 _SALTS = np.asarray([(0x9E3779B9 * (2 * r + 1)) & 0xFFFFFFFF for r in range(_ROUNDS)], np.uint32)
 
 Word = UInt32[Array, ""]
-# The word that orders this epoch, that of the next, where this epoch is, and which items come next.
+# The word that orders this epoch, that of the next, the position in this epoch, and the next items.
 Epoch = tuple[Word, Word, State, Int32[Array, " size"]]
 
 
@@ -66,15 +66,15 @@ class Stream:
 class Minibatches:
     """Finite data in minibatches, every item exactly once per epoch.
 
-    Each epoch has a new order, and a batch is the next ``size`` items. Where the size does not divide the data,
-    the last batch of an epoch runs over into the next epoch's order, so that all batches are full. The order is a keyed
-    bijection of 0 … n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a card shuffle*, 2012),
-    so a batch costs its own size and no permutation of the data is ever made.
+    Each epoch has a new order, and a batch is the next ``size`` items. If the size does not divide the data, the last
+    batch of an epoch continues into the next epoch, so that all batches are full. The order is a keyed bijection of 0 …
+    n−1 (swap-or-not: Hoang, Morris & Rogaway, *An enciphering scheme based on a card shuffle*, 2012), so the cost of a
+    batch is its size, and no permutation of the data is stored.
 
     Args:
-        data: a pytree of arrays whose first axis, of one length, runs over the items.
+        data: a pytree of arrays whose common first axis runs over the items.
         size: items per batch.
-        replace: draw every item of a batch afresh from all the data instead; then there are no epochs.
+        replace: draw every item independently from all data; then there are no epochs.
 
     >>> batches = Minibatches(np.arange(5), size=2)
     >>> env, seen = batches.init(jax.random.key(0)), []
@@ -103,7 +103,8 @@ class Minibatches:
         return len(jax.tree.leaves(self.data)[0])
 
     def init(self, key: Key) -> Epoch | None:
-        # With the items of the next batch: worked out in the step itself, XLA would do so for every number fetched.
+        # With the items of the next batch: if the step computed them itself, XLA would repeat that for every number
+        # fetched.
         if self.replace:
             return None
         now, then = jax.random.bits(key, (2,), jnp.uint32)
@@ -122,7 +123,7 @@ class Minibatches:
     def draw_indexed(
         self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None
     ) -> tuple[IndexedBatch, Epoch | None]:
-        """What ``draw`` gives, and which items these are."""
+        """The result of ``draw``, and the indices of its items."""
         if env is None:
             return self._items(u), None
         now, then, at, indices = env
@@ -218,7 +219,8 @@ def common_length(batch: PyTree, name: str) -> int:
 def shuffle(
     word: Word, place: Int[Array, " n"], items: int, then: Word | None = None, over: Bool[Array, " n"] | None = None
 ) -> Int32[jax.Array, " n"]:
-    """Which item stands at each place, in the order of 0 … items−1 that the 32-bit word picks, or ``then`` where over.
+    """The item at each position in the order of 0 … items−1 given by the 32-bit word; beyond the end in that of
+    ``then``.
 
     A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
     """

@@ -20,11 +20,11 @@ from twoclock.validation.arrays import Array, Number, State, Words
 class Transition(NamedTuple):
     """One sample: the states s and s', the importance ratio ρ = π(a|s)/b(a|s), the reward and the discount."""
 
-    s: PyTree  # the number of a state, or what a value function sees of it
+    s: PyTree  # the number of a state, or the input of a value function
     next_state: PyTree
     rho: Scalar
     r: Scalar
-    gamma: PyTree  # one number, or None where it is the same for all and the sampler knows it
+    gamma: PyTree  # one number, or None if the sampler has a constant one
 
     @classmethod
     def read(cls, sample: object) -> Transition:
@@ -45,11 +45,11 @@ class Transition(NamedTuple):
 
 @pytree
 class Transitions:
-    """Alias tables for s ∼ D, a ∼ b(·|s), s' ∼ P(·|s, a), and what comes with a transition.
+    """Alias tables for s ∼ D, a ∼ b(·|s), s' ∼ P(·|s, a), with rewards and discounts.
 
-    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 where they do not depend on it; where there are
-    ``successors``, the last axis, of the table ``next`` too, is the place in their list. Where there is reward noise, a
-    draw of Student's t with ``nu`` degrees of freedom, times ``reward_noise``, is added to r.
+    ``r`` and ``gamma`` have the axes (s, a, s'), each of length 1 if they do not depend on it. With ``successors`` the
+    last axis, also of the table ``next``, is the position in their list. With reward noise, ``reward_noise`` times a
+    draw of Student's t with ``nu`` degrees of freedom is added to r.
     """
 
     start: UInt32[Array, " s"]
@@ -73,7 +73,7 @@ class Transitions:
         return lookup(jnp.asarray(self.start), (), jax.random.bits(key, (), jnp.uint32)) if self.markov else None
 
     def draw(self, u: Words, env: PyTree) -> tuple[Transition, PyTree]:
-        """The transition that the random words make, and the next state of the chain."""
+        """The transition from the random words, and the next state of the chain."""
         s = env if self.markov else lookup(jnp.asarray(self.start), (), u[2])
         a = lookup(jnp.asarray(self.action), (s,), u[0])
         k = lookup(jnp.asarray(self.next), (s, a), u[1])
@@ -121,11 +121,11 @@ def transitions(
 
 
 def next_state(successors: Successors | None, s: State, a: State, k: State) -> State:
-    """The state at place k of the successors of a pair; k itself where all states are listed."""
+    """The state at position k among the successors of a pair; k itself if all states are listed."""
     return k if successors is None else jnp.asarray(successors)[s, a, k]
 
 
 def entry(table: Float[Array, "#s #a #k"], s: State, a: State, k: State) -> Number:
-    """What a table with the axes (s, a, s'), some of them of length 1, holds for a transition."""
+    """The entry of a table with axes (s, a, s'), some of length 1, for a transition."""
     index = tuple(i if n > 1 else 0 for n, i in zip(table.shape, (s, a, k), strict=True))
     return jnp.asarray(table)[index]

@@ -37,7 +37,7 @@ _ABANDONED = 86_400.0  # seconds without a change after which an unfinished writ
 
 
 def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Path:
-    """Write one file whole or not at all; until it is whole it lies in the folder ``aside``, or beside its place."""
+    """Write one file atomically; until it is complete it is in the folder ``aside``, or beside its final place."""
     target = Path(path)
     with one_line(target.parent, "written", (OSError,)):
         for folder in {target.parent, aside or target.parent}:
@@ -60,12 +60,12 @@ def put(path: str | Path, content: str | bytes, aside: Path | None = None) -> Pa
 
 
 def new_part(folder: Path) -> Path:
-    """Choose a hidden name for an unfinished write, such that `is_part` can prove who chose it."""
+    """Choose a hidden name for an unfinished write that `is_part` recognises."""
     return folder / _part_name(uuid.uuid4().hex[:24])
 
 
 def is_part(path: Path) -> bool:
-    """Whether `new_part` chose this name; nothing else is ever taken for an unfinished write and removed."""
+    """Whether `new_part` chose this name; no other file counts as an unfinished write, which may be removed."""
     return path.name == _part_name(path.name.removeprefix(PART)[:24])
 
 
@@ -75,13 +75,13 @@ def _part_name(token: str) -> str:
 
 
 def clean(folder: Path) -> None:
-    """Remove what a killed writer left unfinished; what is being written now is locked and stays."""
+    """Remove the unfinished files of killed writers; files that are being written are locked and stay."""
     for path in filter(is_part, list(folder.iterdir())):
         with suppress(OSError):
             handle = os.open(path, os.O_RDONLY)
             try:
                 free = _try_lock(handle)
-                # Without locks the writer is unknown, so only the age decides.
+                # Without locks only the age decides.
                 if free or (free is None and time.time() - os.fstat(handle).st_mtime > _ABANDONED):
                     remove(path)
             finally:
@@ -89,7 +89,7 @@ def clean(folder: Path) -> None:
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file, or a folder with its content. Only for names that this process chose itself."""
+    """Remove a file, or a folder with its content; only for names that this process chose."""
     if Path(path).is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -112,7 +112,7 @@ def put_note(folder: str | Path, name: str, content: Document) -> None:
 
 
 def writable(folder: str | Path) -> Path:
-    """Make the folder if need be, and check that it can be written to."""
+    """Make the folder if necessary, and check that it can be written to."""
     path = absolute(folder)
     with one_line(path, "written"):
         path.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def writable(folder: str | Path) -> Path:
 
 
 def unused(folder: str | Path, option: str, remedy: str) -> Path:
-    """The folder as a path, if nothing is in it yet but what a killed writer left."""
+    """The folder as a path, if it is empty except for unfinished files of a killed writer."""
     path = absolute(folder)
     with one_line(path, "read"):
         if path.exists() and not path.is_dir():
@@ -142,7 +142,7 @@ def numbered(parent: Path, stem: str) -> Iterator[Path]:
             if not path.exists():
                 try:
                     held.enter_context(lock(path))
-                except Taken:  # another process was quicker
+                except Taken:  # another process took this number
                     continue
                 break
         yield path
@@ -154,7 +154,7 @@ class Taken(InputError):
 
 @contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keep every other writer out of a folder, which is made if need be and removed again if it ends empty."""
+    """Keep every other writer out of a folder; it is made if necessary, and removed if it is empty at the end."""
     with one_line(folder, "written"):
         made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def wait_for(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: str | Path) -> bool:
-    """Whether a process writes to a folder, or to ``checkpoint`` and the numbered ones below it."""
+    """Whether a process writes to a folder, or to ``checkpoint`` and the numbered folders below it."""
     for depth in ("", "*/", "*/*/"):
         for path in Path(folder).glob(f"{depth}{LOCK}"):
             with if_free(path) as free:
@@ -233,11 +233,11 @@ def is_held(folder: str | Path) -> bool:
 
 def _acquire(path: Path) -> int:
     while True:
-        # A symbolic link is not followed: what it leads to is not ours to write.
+        # A symbolic link is not followed: its target may belong to others.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         try:
             holder = ""
-            with suppress(ValueError, KeyError, TypeError, OSError):  # it has not signed yet
+            with suppress(ValueError, KeyError, TypeError, OSError):  # it has not written its name yet
                 known = json.loads(os.read(handle, 1000))
                 holder = f" (process {int(known['pid'])} on {known['host']!s:.60})"
             if not hold(handle):

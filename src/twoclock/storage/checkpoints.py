@@ -1,4 +1,4 @@
-"""Checkpoints that a run resumes from: the last two, so that a damaged one costs little."""
+"""Checkpoints of a run: the last two, so that little is lost if one is damaged."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Checkpoint:
 
     step: int
     identity: Mapping[str, Json]  # of the run, as it was saved
-    what: Mapping[str, Json]  # the same for people: ``problem``, and ``method`` with a description for each label
+    what: Mapping[str, Json]  # the same as text: ``problem``, and ``method`` with a description for each label
     tree: dict[str, PyTree]  # the named arrays
 
 
 class Checkpoints:
-    """The last two states of a run, one record ``<step>/`` per state; a kill leaves those before it.
+    """The last two states of a run, one record ``<step>/`` per state; a kill leaves earlier ones intact.
 
-    This process alone writes to the folder until ``close``. A checkpoint with another identity is refused, by the name
-    of what differs; ``what`` describes the problem and each method for people.
+    This process alone writes to the folder until ``close``. A checkpoint with another identity is refused with the part
+    that differs; ``what`` describes the problem and each method as text.
     """
 
     def __init__(self, folder: str | Path, identity: Identity, what: Mapping[str, Json]) -> None:
@@ -64,7 +64,7 @@ class Checkpoints:
         return None
 
     def save(self, step: int, tree: dict[str, PyTree]) -> None:
-        """Write this state, and remove those before the last good one."""
+        """Write this state, and remove those older than the last good one."""
         if step == self._good:
             return
         spec = {"step": step, "identity": self.identity.as_json(), "what": self.what}
@@ -103,7 +103,7 @@ def check_same_run(
 
 
 def discard(folder: str | Path) -> None:
-    """Remove the checkpoints in a folder, of one run or of several methods, and the folders that this leaves empty."""
+    """Remove the checkpoints in a folder, of one run or of several methods, and folders that are then empty."""
     home = absolute(folder)
     if home.is_dir():
         for step in _steps(home):
@@ -115,7 +115,7 @@ def discard(folder: str | Path) -> None:
 
 
 def interrupted(folder: str | Path) -> list[Checkpoint]:
-    """The latest sound checkpoint of each run that keeps them in a folder, or in ``checkpoint`` below it."""
+    """The latest undamaged checkpoint of each run in a folder, or in ``checkpoint`` below it."""
     root = absolute(folder)
     homes = [home for home in (root, root / "checkpoint") if home.is_dir()]
     groups = [home / str(number) for home in homes for number in _steps(home)]  # of several methods: a folder each
@@ -130,7 +130,7 @@ def interrupted(folder: str | Path) -> list[Checkpoint]:
 
 
 def _steps(folder: Path) -> list[int]:
-    """The steps that there are checkpoints of, whole or damaged."""
+    """The steps that have checkpoints, complete or damaged."""
     return sorted(int(path.name) for path in folder.iterdir() if path.name.isdecimal() and path.is_dir())
 
 

@@ -1,4 +1,4 @@
-"""Paths that a user gives, with errors of the operating system as one line."""
+"""A user's paths, with errors of the operating system in one line."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _ODD_PATH = (OSError, TypeError, ValueError, RuntimeError)  # no path, a null by
 
 
 class SystemRefusal(InputError, OSError):
-    """A path that the system does not let us use: one line, and the number of the system's error."""
+    """The system refuses a path; the message is one line, with the number of the system's error."""
 
 
 @contextmanager
 def one_line(path: str | Path, verb: str, errors: tuple[type[Exception], ...] = _ODD_PATH) -> Iterator[None]:
-    """Turn whatever the system says of a path in this block, or only some of it, into one line that names it."""
+    """Report the system's errors in this block, or some of them, in one line that names the path."""
     try:
         yield
     except InputError:

@@ -1,7 +1,7 @@
 """Records: one sealed folder format for results, checkpoints, learners, agents and values of logs.
 
-``spec.json`` says what the record is, its ``kind``, and how its trees are laid out; each table is a Parquet file;
-``arrays.npz`` holds the arrays of all trees. Nothing is pickled.
+``spec.json`` has the ``kind`` of the record and the layout of its pytrees; each table is a Parquet file;
+``arrays.npz`` holds the arrays of all pytrees. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 RESULT, CHECKPOINT, VALUE = "result", "checkpoint", "value"
 _ARRAYS = "arrays.npz"
-# Of each kind: the argument that names its folder, what wrote it, and how to make another.
+# For each kind: the argument that names its folder, what wrote it, and how to make another.
 _WORDS = {
     RESULT: ("path", "a folder that `result.save` wrote", "run it again"),
     VALUE: ("folder", "one that `save` wrote", "evaluate again"),
@@ -61,7 +61,7 @@ def save(
     trees: Mapping[str, PyTree],
     kind: str = RESULT,
 ) -> Path:
-    """Write a record; it appears whole or not at all."""
+    """Write a record atomically."""
     with replacement(folder) as part:
         arrays: dict[str, np.ndarray] = {}
         layout = {name: encode(tree, arrays, name) for name, tree in trees.items()}
@@ -75,7 +75,7 @@ def save(
 
 
 def read(folder: Path, kind: str | None = None) -> Record:
-    """Read a record, every byte verified; ``Damaged`` if it is not as it was written, or of another kind."""
+    """Read a record and verify every byte; ``Damaged`` if it was changed, or is of another kind."""
     spec = read_spec(folder)
     files = {name: verified(folder / name, expected) for name, expected in spec.pop("files").items()}
     if spec.pop("format", None) != FORMAT:
@@ -97,7 +97,7 @@ def read(folder: Path, kind: str | None = None) -> Record:
 
 
 def load(folder: str | Path, kind: str = RESULT) -> Record:
-    """Read a record that a user names; what is wrong with it is one line with the remedy."""
+    """Read a record that a user names; errors are one line with the remedy."""
     argument, written, again = _WORDS[kind]
     root = recovered(folder)
     with one_line(root, "read"):
@@ -105,7 +105,7 @@ def load(folder: str | Path, kind: str = RESULT) -> Record:
             raise InputError(f"`{argument}` must be {written}; {root!s:.200} has no spec.json")
     with suppress(Damaged):
         return read(root, kind)
-    try:  # perhaps another process was moving its files in: wait until it has finished
+    try:  # another process may be moving its files in: wait until it has finished
         with one_line(root, "read"), wait_for(recovered(root)):
             return read(root, kind)
     except Unsealed:
@@ -128,7 +128,7 @@ def spec(folder: str | Path) -> Document:
 
 
 def is_complete(folder: str | Path) -> bool:
-    """Whether the folder holds a record; one whose writer was killed does not count."""
+    """Whether the folder holds a complete record."""
     return (Path(folder) / SPEC).is_file() and not is_part(Path(folder))
 
 
@@ -144,7 +144,7 @@ def results_below(folder: str | Path) -> dict[str, Path]:
 
 @dataclasses.dataclass(frozen=True)
 class FolderCheck:
-    """A record or shard that was verified, and what is wrong with it, if anything."""
+    """A verified record or shard, and its faults, if any."""
 
     path: Path
     kind: str
@@ -178,7 +178,7 @@ def _verify_below(folder: Path) -> Iterator[FolderCheck]:
             files = 1 + len(done.get(name, {}).get("files", ()))
             yield FolderCheck(folder / "shards" / f"{name}.json", "shard", files, damage.get(name, stranger))
         return
-    # Files without their specification were part of a record.
+    # Files without a specification were part of a record.
     if any((folder / name).is_file() for name in (SPEC, _ARRAYS, "history.parquet")):
         try:
             read(folder)
@@ -194,7 +194,7 @@ def _verify_below(folder: Path) -> Iterator[FolderCheck]:
 
 
 def encode(tree: PyTree, arrays: dict[str, np.ndarray], path: str) -> PyTree:
-    """The layout of a tree as JSON; its arrays are added to ``arrays`` under their paths, such as ``theta.weight.0``.
+    """The layout of a pytree as JSON; its arrays are added to ``arrays`` under their paths, such as ``theta.weight.0``.
 
     Dicts, lists and tuples keep their shape; other nodes become dicts of their fields.
     """
@@ -210,9 +210,9 @@ def encode(tree: PyTree, arrays: dict[str, np.ndarray], path: str) -> PyTree:
     if tree is None:
         return None
     array = np.asarray(tree)
-    if array.dtype == object:  # a function or the like inside a network: part of the code, not of the numbers
+    if array.dtype == object:  # a function inside a network, say: part of the code, not of the numbers
         return None
-    name = re.sub(r"[^\w.]", "_", path)  # a key may hold what no name of a file can
+    name = re.sub(r"[^\w.]", "_", path)  # a key may have characters that a file name cannot have
     while name in arrays:
         name += "_"
     if array.dtype.kind == "V":  # bfloat16 and its kin, which NumPy's files do not know
@@ -223,7 +223,7 @@ def encode(tree: PyTree, arrays: dict[str, np.ndarray], path: str) -> PyTree:
 
 
 def decode(layout: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
-    """The tree that ``encode`` was given, of NumPy arrays."""
+    """The pytree that ``encode`` was given, with NumPy arrays."""
     if layout is None:
         return None
     if isinstance(layout, str):
@@ -238,10 +238,10 @@ def decode(layout: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
 
 
 def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
-    """A tree as it was before ``encode``, by the example of one without the seed axis.
+    """A pytree as it was before ``encode``, by an example without the seed axis.
 
-    Leaves of the example that are no numbers (the activation of a network) are taken from it; ``seeds`` is the
-    length of the leading axis of what was saved.
+    Leaves of the example that are no numbers (the activation of a network) are taken from it; ``seeds`` is the length
+    of the saved leading axis.
     """
     used: set[int] = set()
 
@@ -269,7 +269,7 @@ def shaped_like(name: str, saved: PyTree, like: PyTree, seeds: int) -> PyTree:
 
     whole = jax.tree_util.tree_map_with_path(fill, like)
     for path, leaf in jax.tree_util.tree_leaves_with_path(saved):
-        # What is static in a module was saved too, without seeds.
+        # Static parts of a module were saved too, without seeds.
         if id(leaf) not in used and leaf.dtype.kind in "fV" and leaf.shape[:1] == (seeds,):
             raise InputError(f"`like` must have the structure of {name}: it lacks `{name}{jax.tree_util.keystr(path)}`")
     return whole

@@ -1,8 +1,8 @@
-"""Is this the same run? The one answer, for checkpoints, sweeps, experiments, agents and the command line.
+"""The identity of a run, for checkpoints, sweeps, experiments, agents and the command line.
 
 Two runs are the same if they compute the same: the traced program of the problem and of the method with all their
-numbers, steps, seeds, marks, bound and precision. Versions, machines and the names of things play no part; they are
-described beside it, for people.
+numbers, steps, seeds, marks, bound and precision. Versions, machines and names do not matter; they are recorded beside
+it as text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INLINE = 64  # entries of an array that a description shows
 
 @dataclasses.dataclass(frozen=True)
 class RunSpec:
-    """The options of a run: all of it but problem and method."""
+    """The options of a run, without problem and method."""
 
     steps: int
     seeds: tuple[int, ...]  # the seeds themselves
@@ -49,7 +49,7 @@ class RunSpec:
     def checked(
         cls, steps: object, seeds: object, marks: object = None, precision: object = "float64", bound: object = None
     ) -> RunSpec:
-        """Check what a user gave: counts, sequences or nothing."""
+        """Check a user's arguments: counts, sequences or nothing."""
         many = run_args.check_steps(steps)
         run_args.check_numbers(precision, bound)
         return cls(
@@ -71,7 +71,7 @@ class RunSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a record is of, by parts, so that an error message can name the part that differs."""
+    """The identity of a record in parts, so that an error message can name the part that differs."""
 
     parts: Mapping[str, Json]
 
@@ -87,14 +87,14 @@ class Identity:
     def difference(self, saved: Mapping[str, Json]) -> str | None:
         """The part in which a saved identity differs, "format" for one of another version; None if it is the same.
 
-        What is None is left out on both sides: new options must not invalidate records.
+        Parts that are None are ignored on both sides, so that new options do not invalidate records.
         """
         here, there = ({k: v for k, v in part.items() if v is not None} for part in (self.as_json(), saved))
         return next((name for name in (*here, *there) if here.get(name) != there.get(name)), None)
 
 
 def identify(problem: ProblemSource, methods: Mapping[str, Method], spec: RunSpec) -> dict[str, Identity]:
-    """For each method the identity of its run. Its options come first: another precision is another program too."""
+    """For each method the identity of its run. Options come first, since another precision is also another program."""
     of_problem, of_methods = program_digest.digest_run(problem, methods, x64=spec.x64)
     with jax.enable_x64(spec.x64):
         names = compatibility.metric_names(problem, methods)
@@ -111,7 +111,7 @@ def shared_identity(identities: Mapping[str, Identity]) -> Identity:
 
 
 def explain_mismatch(name: str, there: Json, here: Json) -> tuple[str, str]:
-    """Say in which part a saved run differs from this one, and how to call it so that it fits.
+    """Describe in which part a saved run differs from this one, and how to change the call so that it fits.
 
     >>> explain_mismatch("steps", 1000, 2000)
     ('its steps differ: 1,000 there, 2,000 here', 'write `steps=1000`')
@@ -166,7 +166,7 @@ def describe(thing: object) -> dict[str, Json]:
 
 
 def provenance(wall_seconds: float | None = None) -> dict[str, object]:
-    """Where a number came from: recorded beside it, no part of the identity."""
+    """The origin of a number, recorded beside it; not part of the identity."""
     took = {} if wall_seconds is None else {"wall_seconds": round(wall_seconds, 3)}
     return {"versions": dict(_versions()), "device": jax.devices()[0].device_kind, **took}
 

@@ -30,7 +30,7 @@ class Damaged(InputError):
 
 
 class Unsealed(Damaged):
-    """A document without a checksum, such as earlier versions wrote."""
+    """A document without a checksum, as earlier versions wrote it."""
 
     def __init__(self, what: str = "it") -> None:
         super().__init__(f"{what} was written by another version of twoclock, in its format")
@@ -38,12 +38,12 @@ class Unsealed(Damaged):
 
 @contextmanager
 def reading(folder: str | Path, argument: str = "path", again: str = "run it again") -> Iterator[None]:
-    """Whatever odd values of a record lead to in this block is one line: its seal fits, so another program wrote it."""
+    """Report errors from odd values of a record in one line: its seal fits, so another program wrote it."""
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # anything can follow from a wrong type or a missing entry
+    except Exception as error:  # a wrong type or a missing entry can raise anything
         what = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(
             f"`{argument}` {folder} is damaged: it holds odd values ({what}); remove it and {again}"
@@ -65,7 +65,7 @@ def seal(content: Document) -> str:
 
 
 def unseal(document: bytes) -> Document:
-    """Read a sealed document; every byte of it counts."""
+    """Read a sealed document and verify every byte."""
     try:
         content = json.loads(document)
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def read_spec(folder: Path) -> Document:
 
 
 def check_files(document: Document) -> None:
-    """Refuse a document that does not list its files, with the checksum of each."""
+    """Refuse a document that does not list its files with their checksums."""
     files = document.get("files")
     kinds = {"bytes": int, "sha256": str}
     if not isinstance(files, dict) or not all(
@@ -108,7 +108,7 @@ def check_files(document: Document) -> None:
 
 
 def verified(path: Path, expected: Document) -> bytes:
-    """The bytes of a file, if they are those that were written."""
+    """The bytes of a file, verified by its checksum."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def replacement(folder: str | Path) -> Iterator[Path]:
     target = recovered(folder)
     with one_line(target, "written"):
         with suppress(FileNotFoundError):
-            target.lstat()  # raises where the system does not take the name; `exists` would only say no
+            target.lstat()  # raises if the system refuses the name; `exists` would only return False
         if target.is_symlink():
             target = target.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,9 @@ def replacement(folder: str | Path) -> Iterator[Path]:
         with one_line(target, "written", (OSError,)):
             clean(home)
             yield part
-            for path in part.iterdir():  # on the disk before its name: a power cut must not leave the name alone
+            for path in (
+                part.iterdir()
+            ):  # the content is on the disk before the name: a power cut must not leave the name alone
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
             _rename(part, target)
@@ -151,7 +153,7 @@ def replacement(folder: str | Path) -> Iterator[Path]:
 
 
 def recovered(folder: str | Path) -> Path:
-    """The folder as a path; if a writer was killed between two moves, the others are made first."""
+    """The folder as a path; if a writer was killed between two moves, the remaining moves are made first."""
     target = absolute(folder)
     with suppress(OSError, ValueError):
         if commits := [path for path in target.iterdir() if _is_commit(path)]:
@@ -210,7 +212,7 @@ def _rename(part: Path, target: Path) -> None:
 
 
 def _check_written_here(part: Path, target: Path) -> None:
-    """Refuse to replace a file that is not, byte for byte, what the folder's specification lists."""
+    """Refuse to replace a file that differs in any byte from the folder's specification."""
     try:
         written = read_spec(target)["files"]
     except Damaged:
@@ -229,7 +231,7 @@ def _check_written_here(part: Path, target: Path) -> None:
 
 
 def _move_in(commit: Path, target: Path) -> None:
-    """Complete a commit; each move may have been made before."""
+    """Complete a commit; some moves may have been made already."""
     with suppress(Damaged):
         new = read_spec(commit)["files"]
         for name, expected in read_spec(target)["files"].items():

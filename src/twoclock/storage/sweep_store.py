@@ -31,9 +31,9 @@ Columns = Mapping[str, np.ndarray | None]  # None for a metric that a problem do
 class Shards:
     """A data set that grows shard by shard, and the state of the sweep that writes it.
 
-    ``history/problem=…/method=…/<shard>.parquet`` is the data set; ``sweep.json`` says what it is of; a shard counts
-    when its ``shards/<shard>.json`` is there, which is written last and has the digests of its files;
-    ``progress.json`` is what the sweep is doing now.
+    ``history/problem=…/method=…/<shard>.parquet`` is the data set; ``sweep.json`` describes it. A shard is finished
+    when its ``shards/<shard>.json`` exists, which is written last and has the digests of its files. ``progress.json``
+    is the present state of the sweep.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -72,14 +72,14 @@ class Shards:
             yield
 
     def claim(self, spec: Document, identity: Identity) -> None:
-        """Make the folder this sweep's own; refuse that of another, by the name of what differs."""
+        """Assign the folder to this sweep; refuse that of another, with the part that differs."""
         if not (self.folder / _SPEC).exists():
             unused(self.folder, "out", "choose another")
             self._describe(spec, identity)
         try:
             differ = identity.difference(self.spec["identity"])
         except Damaged as error:
-            if not self._names() <= set(spec["shards"]):  # a shard is named by what it computes
+            if not self._names() <= set(spec["shards"]):  # the name of a shard identifies its computation
                 raise InputError(f"`out` {self.folder} holds another sweep, and {error}; choose another") from None
             self._describe(spec, identity)
             return
@@ -93,7 +93,7 @@ class Shards:
         put(self.folder / _SPEC, seal({**spec, "identity": identity.as_json()}))
 
     def add(self, name: str, tables: Mapping[tuple[str, str], Columns], info: Mapping[str, object]) -> None:
-        """Write what a shard computed, (problem, method) → columns; its own record comes last."""
+        """Write the results of a shard, (problem, method) → columns; its own record comes last."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -112,7 +112,7 @@ class Shards:
         put(self.folder / "shards" / f"{name}.json", seal({**info, "files": files}), aside=self.folder / ".parts")
 
     def done(self) -> dict[str, Document]:
-        """The records of finished shards, by name; a shard counts only if all its files are there in full."""
+        """The records of finished shards, by name; a shard counts only if all its files are complete."""
 
         def is_there(path: str, size: int) -> bool:
             with suppress(OSError):
@@ -123,7 +123,7 @@ class Shards:
         return {n: i for n, i in found.items() if all(is_there(path, f["bytes"]) for path, f in i["files"].items())}
 
     def damage(self) -> dict[str, str]:
-        """What is wrong with finished shards, by name; every byte is read."""
+        """The damage in finished shards, by name; every byte is read."""
         trouble = {}
         for name, info in self._records():
             try:
@@ -136,7 +136,7 @@ class Shards:
         return trouble
 
     def drop(self, names: Iterable[str]) -> None:
-        """Forget these shards, so that they are computed again."""
+        """Remove these shards, so that they are computed again."""
         for name in names:
             remove(self.folder / "shards" / f"{name}.json")
 
@@ -144,7 +144,7 @@ class Shards:
         return note(self.folder, "progress")
 
     def tidy(self) -> None:
-        """Remove what a killed sweep left unfinished."""
+        """Remove the unfinished files of a killed sweep."""
         parts = self.folder / ".parts"
         if parts.is_dir():
             clean(parts)

@@ -54,9 +54,9 @@ def sweep(
 ) -> Sweep:
     """Run every method on every problem for every seed, into one data set that can be resumed.
 
-    The work is cut into shards named by the hash of what they compute. A shard that is finished is never computed
-    again and one that is not leaves nothing that counts, so a sweep that was killed is called again and ends in the
-    same data set, bit for bit. Methods that differ only in numbers share one compiled program.
+    The work is cut into shards, each named by the hash of its computation. A finished shard is not computed again, and
+    an unfinished one is ignored. So after a kill, the same call resumes the sweep, and the data set is bit-for-bit
+    identical. Methods that differ only in numbers share one compiled program.
 
     Args:
         problems: label → problem, or a function of a key that makes one for each seed.
@@ -64,12 +64,14 @@ def sweep(
         steps, seeds, marks, precision, bound: as for ``solve``.
         out: the folder of the data set; None keeps it only in memory.
         on: "local", or "ray" for a cluster.
-        lanes: how many runs (a method on a seed) a shard may hold; more keep more cores busy, fewer resume finer.
-        memory: how many bytes the iterates, instances and records of a shard may take.
-        engine: as for ``solve``. Engines agree to rounding, so a sweep resumed with another keeps what is done.
+        lanes: the most runs (a method on a seed) in a shard; more use more cores, with fewer less is repeated on
+            resuming.
+        memory: the most bytes for the iterates, instances and records of a shard.
+        engine: as for ``solve``. Engines agree up to rounding, so finished shards of another engine stay valid.
         progress: True for a bar, or a function that is called with a ``Watch``.
-        address: of the Ray cluster; None starts Ray on this machine, or joins where ``ray.init`` was called already.
-        shared: the workers write to ``out`` themselves, a folder that they all see; else results come back through Ray.
+        address: of the Ray cluster; None starts Ray on this machine, or uses the cluster that ``ray.init`` joined.
+        shared: whether the workers write to ``out`` themselves, a folder that they all see; else results return through
+            Ray.
         tries: how often Ray starts a shard whose worker or node died.
 
     >>> import twoclock as tc
@@ -141,7 +143,7 @@ def _run(
 class Worker:
     """Computes shards one after the other, and reuses the instances of the problem while the next shard needs them.
 
-    Into a folder that is shared, rows are written and not sent back.
+    With a shared folder, rows are written there and not sent back.
     """
 
     def __init__(self, job: SweepJob, folder: Path | None) -> None:
@@ -149,7 +151,7 @@ class Worker:
         self._drawn: tuple[tuple[str, list[int]], Instances] | None = None
 
     def compute(self, shard: Shard, channel: Channel) -> tuple[dict[tuple[str, str], Columns], Document]:
-        """The rows of a shard by (problem, method), and how many runs diverged and how long it took."""
+        """The rows of a shard by (problem, method), the number of diverged runs, and the time."""
         began, run = time.perf_counter(), self.job.run
         methods = pad_to([self.job.methods[label] for label in shard.methods], shard.shape[0])
         seeds = pad_to(shard.seeds, shard.shape[1])
@@ -161,7 +163,9 @@ class Worker:
             lanes = Lanes.of(self._drawn[1], methods, seeds, run.bound)
             output = drive(lanes, run.marks, engine=self.job.engine, look=channel.report)
         tables: dict[tuple[str, str], Columns] = {}
-        for i, label in enumerate(shard.methods):  # a column for every metric of the sweep, None if not measured here
+        for i, label in enumerate(
+            shard.methods
+        ):  # a column for every metric of the sweep; None if it is not measured here
             found = history_columns(output.rows, i, shard.seeds, run.marks)
             tables[shard.problem, label] = {
                 "seed": found["seed"],

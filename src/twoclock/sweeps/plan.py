@@ -1,4 +1,4 @@
-"""The plan of a sweep: its arguments checked, its work cut into shards, each named by what it computes."""
+"""The plan of a sweep: checked arguments, and shards, each named by the hash of its computation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from twoclock.storage.run_identity import Identity, RunSpec, describe, provenanc
 from twoclock.storage.sweep_store import partition_name
 from twoclock.validation import check_labels, run_args, short_repr, whole
 
-# Fewer seeds than this are not shared out among threads; many come in multiples of it, so that they can be.
+# Fewer seeds than this are not divided among threads; larger numbers are multiples of it, so that they can be.
 _EVEN_SEEDS = 64
 _MANY_SEEDS = 1024
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """All that is needed to compute any shard of a sweep. The engine is no part of the sweep's identity."""
+    """The data to compute any shard of a sweep. The engine is not part of the sweep's identity."""
 
     problems: Mapping[str, ProblemSource]
     methods: Mapping[str, Method]
@@ -38,11 +38,11 @@ class SweepJob:
 class Shard:
     """Some methods and some seeds on one problem, run as one program."""
 
-    name: str  # the hash of what it computes
+    name: str  # the hash of its computation
     problem: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    shape: tuple[int, int]  # methods × seeds of the program. Shards share it; one with fewer lanes repeats its last
+    shape: tuple[int, int]  # methods × seeds of the shared program; a shard with fewer lanes repeats its last
     metrics: tuple[str, ...]  # of the whole sweep, so that all its files have the same columns
 
     @property
@@ -156,7 +156,7 @@ def _lay_out_grids(
 
 
 def _kind(method: object) -> str:
-    """The family of a method that was given alone: it is compared with others of its class, as settings of it."""
+    """The family of a single method: it is compared with others of its class, as settings of one family."""
     inner = getattr(method, "method", None)
     return type(method).__name__ + (f"({_kind(inner)})" if isinstance(inner, Method) else "")
 

@@ -1,4 +1,4 @@
-"""Progress of a sweep: a bar, a call of the user's function, and a file from which `status` reads how far it is."""
+"""Progress of a sweep: a bar, a call of the user's function, and a file for `status`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTE: dict[str, type | tuple[type, ...]] = {
 
 
 class Watch:
-    """Counts what is done, running and failed, and estimates the time left."""
+    """Counts the shards that are done, running or failed, and estimates the time left."""
 
     def __init__(self, folder: Shards, plan: SweepPlan, tell: Callable[[Watch], None]) -> None:
         self.folder, self.plan, self.tell = folder, plan, tell
@@ -43,7 +43,7 @@ class Watch:
 
     @property
     def steps_done(self) -> int:
-        """Steps of all runs so far, those of unfinished shards too."""
+        """Steps of all runs so far, including unfinished shards."""
         return self._steps_done + sum(self._lanes[name] * step for name, step in self.running.items())
 
     @property
@@ -52,14 +52,14 @@ class Watch:
         return (self.total - self.steps_done) * (time.monotonic() - self._began) / fresh if fresh else None
 
     def look(self, shard: Shard, tick: ProgressEvent | None) -> None:
-        """Note that a shard was started, or has come further."""
+        """Record that a shard was started, or has progressed."""
         self.running[shard.name] = tick.step if tick else 0
         if tick:
-            self.diverging[shard.name] = min(tick.diverged, shard.lanes)  # lanes that only fill up may diverge too
+            self.diverging[shard.name] = min(tick.diverged, shard.lanes)  # padding lanes may diverge too
         self.beat(now=tick is None)
 
     def finish(self, shard: Shard, outcome: Document | Exception) -> None:
-        """Count a shard that was computed, by its record, or that failed."""
+        """Count a shard that is finished, by its record, or has failed."""
         self.running.pop(shard.name, None)
         self.diverging.pop(shard.name, None)
         if isinstance(outcome, Exception):

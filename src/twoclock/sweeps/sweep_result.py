@@ -29,7 +29,7 @@ class Sweep:
 
     Attributes:
         history: one row per problem, method, seed and mark: those four, whether the seed had diverged by then, and a
-            column for each metric (empty where a problem does not measure it).
+            column for each metric (empty if a problem does not measure it).
         spec: what was run: problems, methods with their family and numbers, steps, seeds, marks, versions.
     """
 
@@ -45,7 +45,7 @@ class Sweep:
             raise InputError(f"the sweep in {shards.folder} has no finished shard yet; run it first")
         history = shards.history()
         with storage.reading(folder, "DIR"):
-            # In the order in which they were given; the files come in the order of the alphabet.
+            # In the order of the arguments; the files are in alphabetical order.
             order = [history[name].map({label: i for i, label in enumerate(spec[f"{name}s"])}) for name in _LABELS[:2]]
             _check(spec, history)
         return cls(history.iloc[np.lexsort(order[::-1])].reset_index(drop=True), spec)
@@ -59,7 +59,7 @@ class Sweep:
         """One row per problem and method at the last step: mean with its bootstrap interval, median, seeds, diverged.
 
         A diverged seed counts with its last finite state, as everywhere. ``family`` and the numbers of the method
-        (``alpha.c`` …) are there as columns.
+        (``alpha.c`` …) are columns.
         """
         import pandas as pd
 
@@ -92,8 +92,8 @@ class Sweep:
 
         Without a metric it is the error, or another measure of progress, or the first that was recorded.
 
-        The best of many is chosen and shown on the same seeds, so its mean is a little too good; run it again on
-        fresh seeds for a number to quote.
+        The best of many is chosen and shown on the same seeds, so its mean is biased downwards; for a number to quote,
+        run it again on fresh seeds.
         """
         metric = preferred_metric(self.metrics) if metric is None else metric
         if metric is None:

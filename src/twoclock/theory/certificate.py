@@ -1,4 +1,4 @@
-"""Certificates: step sizes, the inequalities behind them, what turns a descent into a rate, and the bound they buy."""
+"""Certificates: step sizes, the inequalities behind them, the conditions for a rate, and the bound."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rule = tuple[str, Callable[[Numbers, Numbers, Numbers], tuple[Numbers, Numbers]]
 InitialErrorsLike = Union["InitialErrors", Mapping[str, float], Sequence[float], float]
 
 LAST_STEP = 2**31  # steps are counted in 32 bits
-# Closed forms meet some of their conditions with equality; this margin keeps rounding out of the comparison.
+# Closed forms meet some of their conditions with equality; this margin absorbs rounding.
 MARGIN = 1 + 1e-9
 ORDER: list[Rule] = [
     ("α ≤ β", lambda a, b, c: (a, b)),
@@ -48,7 +48,7 @@ class Condition:
 
     @property
     def slack(self) -> float:
-        """How much room the inequality leaves."""
+        """The slack of the inequality."""
         return self.right - self.left
 
     @property
@@ -59,7 +59,7 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class InitialErrors:
-    """Where a run begins, in squares: x is ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise."""
+    """The squared errors at the start: x is ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise."""
 
     x: float
     y: float  # ‖ω₀−ω*(θ₀)‖²
@@ -102,9 +102,9 @@ class Certificate:
 
     Attributes:
         mu_g: one number, or one per fast level.
-        c: c_α, c_β of each fast level, and c_λ, which for ``Standard`` is a number of the proof alone.
-        weights: D, of the distances of all levels first.
-        mixing: the mixing time that it allows for; 0 if it is for independent samples.
+        c: c_α, c_β of each fast level, and c_λ, which for ``Standard`` occurs in the proof alone.
+        weights: D, those of the distances of all levels first.
+        mixing: the mixing time that it assumes; 0 for independent samples.
     """
 
     structure: str
@@ -142,7 +142,7 @@ class Certificate:
 
     @property
     def lam(self) -> Power:
-        """The certified averaging weight; of ``Standard`` that of its proof, which is not run."""
+        """The certified averaging weight; for ``Standard`` that of its proof, which the method does not use."""
         return self._schedule(-1)
 
     def _schedule(self, i: int) -> Power:
@@ -155,13 +155,13 @@ class Certificate:
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
     def bound(self, k: Numbers, start: InitialErrorsLike) -> Numbers:
-        """What the metric's mean cannot exceed after k steps, a number or an array, from ``start``: `InitialErrors`."""
+        """The bound on the metric's mean after k steps, a number or an array, from ``start``: `InitialErrors`."""
         steps = as_array("bound(k=…)", k)
         if not np.all((steps >= 0) & (steps <= LAST_STEP)):
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")
         # The average that Standard's proof keeps begins at 0.
         squares = _read_start(start, len(self.c) - 1, averages=self.of == "fast")
-        if self.mixing:  # the averages that its proof follows differ from the run's by λ times a solution of Poisson's
+        if self.mixing:  # the averages in its proof differ from the run's by λ times a solution of Poisson's equation
             size = self.c[-1] / self.tau * self.mixing * np.sqrt(self.noise)
             levels = len(self.c) - 1
             squares = np.concatenate([squares[:levels], (np.sqrt(squares[levels:]) + size) ** 2])
@@ -198,14 +198,14 @@ class Certificate:
 def rate_conditions(
     structure: str, name: str, fall: Numbers, promised: float, lam: Numbers, lam0: float, n: Numbers, n0: float
 ) -> list[tuple[str, Numbers, Numbers]]:
-    """What turns the descent of V into a rate: name, left and right side of two inequalities, with n = k + n₀.
+    """The conditions that turn the descent of V into a rate: name, left and right side of two inequalities, n = k + n₀.
 
         1/k steps     V₊ ≤ (1 − 2/n)V + A·B/n²                   asks 2/n ≤ fall of V and λ ≤ λ₀·n₀/n
         1/√k steps    V₊ ≤ V − r√(n₀/n)·‖∇h‖² + A·B·n₀/n         asks r√(n₀/n) ≤ fall of V and λ ≤ λ₀·√(n₀/n)
 
     A certificate asks for both at its first step, n = n₀, where they are hardest; ``check`` follows them along a user's
     own schedules. Without the second, constant steps would pass: V falls at each, down to a floor of noise. ``fall`` is
-    how much V falls at step n, its share of V, or of ‖∇h‖² for non-convex h, and ``promised`` is r.
+    the decrease of V at step n as a share of V, or of ‖∇h‖² for non-convex h, and ``promised`` is r.
     """
     if structure == "non-convex":
         share = np.sqrt(n0 / n)

@@ -46,7 +46,7 @@ class Constants:
     metric: tuple[float, float] | None = None
 
     def scaled(self) -> tuple[float, float | None, tuple[float, ...], float]:
-        """The constants of F/L, G/L and h/L where L < 1; ω* stays, and its slope is below 1 anyhow."""
+        """The constants of F/L, G/L and h/L if L < 1; ω* stays, and its slope is below 1 in any case."""
         s = min(self.L, 1.0)
         mu_h = None if self.mu_h is None else self.mu_h / s
         return self.L / s, mu_h, tuple(mu / s for mu in self.mu_g), self.noise / s**2
@@ -100,7 +100,7 @@ def check_steps(name: str, value: float) -> int:
 
 
 def paper_rules(structure: str, L: float, mu_h: float | None, mu_g: float) -> list[Rule]:
-    """What the paper's proof, corrected, asks of every (α_k, β_k, λ_k), besides the plain order."""
+    """The conditions of the paper's corrected proof on every (α_k, β_k, λ_k), besides the plain order."""
     M, m, g = (L + 1) ** 6, mu_h or 0.0, mu_g
     if structure == "strongly-convex":
         return [
@@ -143,7 +143,7 @@ def paper_rules(structure: str, L: float, mu_h: float | None, mu_g: float) -> li
 
 
 def paper_decay(structure: str, mu_h: float | None, mu_g: float) -> tuple[str, float]:
-    """By how many α_k the unweighted V falls in step k, and how the proof writes it."""
+    """The decrease of the unweighted V in step k, in units of α_k, and its form in the proof."""
     if structure == "strongly-convex":
         return "μ_h α/8", (mu_h or 0.0) / 8
     if structure == "pl":
@@ -267,25 +267,25 @@ def certify(
     the one that does not.
 
     Args:
-        structure: "strongly-convex", "pl" or "non-convex": what is known of h.
+        structure: the structure of h: "strongly-convex", "pl" or "non-convex".
         L: a Lipschitz constant of the mean F and G in each of θ and ω, of ∇h and of ω*. The proofs use L ≥ 1; below it
-            they are applied to F/L, G/L and h/L, with a note. ``conditions`` then speak of those.
+            they are applied to F/L, G/L and h/L, with a note, and ``conditions`` refer to these.
         mu_h: strong convexity of h, or its PL constant, ½‖∇h‖² ≥ μ_h(h−h*); not used for non-convex h.
-        mu_g: strong monotonicity of the mean G in ω. With more than two levels one number for each fast level: of its
-            mean operator in its own variable, the levels after it being at their solutions.
+        mu_g: strong monotonicity of the mean G in ω. With more than two levels one number for each fast level: for its
+            mean operator in its own variable, with the levels after it at their solutions.
         noise: the noise level B, a bound on E‖F(θ,ω,X)−F(θ,ω)‖² and on the same for G.
-        growth: B₁, for noise that grows with the iterates: the bound is then B + B₁(‖θ−θ*‖² + ‖ω−ω*(θ)‖²). Steps get
-            smaller with it, the form of the bound stays. Not for non-convex h, where no θ* is near.
-        metric: two numbers, low and high, where F(θ, ω*(θ)) is not ∇h but ∇h in a metric: low‖v‖² ≤ ⟨v, S(θ)v⟩ ≤
+        growth: B₁, for noise that grows with the iterates: the bound is then B + B₁(‖θ−θ*‖² + ‖ω−ω*(θ)‖²). It makes
+            steps smaller; the form of the bound stays. Not for non-convex h, which has no single θ*.
+        metric: two numbers, low and high, if F(θ, ω*(θ)) is not ∇h but ∇h in a metric: low‖v‖² ≤ ⟨v, S(θ)v⟩ ≤
             high‖v‖² with ∇h = S(θ)F(θ, ω*(θ)). mu_h is then that of ½‖F(θ, ω*(θ))‖² ≥ μ_h(h−h*). For PL h.
         mixing: t, for samples along a Markov chain: from every state of it the sum over s ≥ 0 of 2‖Pˢ(x, ·) − π‖ in
             total variation is at most t. Then noise bounds ‖F(θ,ω,x)−F(θ,ω)‖² for every sample x, and L is of every
-            sample. For strongly convex h, `Fast` and the tight proof. There is no factor log k, but one of t².
+            sample. For strongly convex h, `Fast` and the tight proof. There is no factor log k, but a factor t².
         method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search), "paper" (the paper's closed forms, corrected) or
             "printed": steps and bounds as printed, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
             smaller L is raised to 1, with a note; no steps meet Theorem 2; and Theorem 3's bound lacks the noise level.
-        horizon: the steps you mean to make; where τ exceeds them a note says so.
+        horizon: the planned number of steps; if τ exceeds it, a note says so.
 
     >>> import twoclock as tc
     >>> certificate = tc.certify("strongly-convex", L=1.0, mu_h=0.9, mu_g=0.9, noise=0.5)

@@ -22,8 +22,8 @@ from twoclock.validation import readable_trace_errors, short_repr
 Array = NDArray[np.float64]
 Steps = tuple[Array, Array, Array]
 Side = Callable[[Array], tuple[Numbers, Numbers]]
-_WEIGHTS_OF_STANDARD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # λ/β of the average that the proof keeps for Standard
-_POINTS = 400  # between two of these a condition is taken to change at most once
+_WEIGHTS_OF_STANDARD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # λ/β of the average in the proof for Standard
+_POINTS = 400  # between two of these a condition is assumed to change at most once
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -122,14 +122,14 @@ def check(
 
     These are the plain order α ≤ β ≤ λ ≤ ¼, the conditions of the paper's proof (corrected), and those of the tight
     proof: whether some weighted V falls at that step (spectral radius below 1), and whether one and the same V falls at
-    all of them. As in ``certify``, both proofs also need what gives a rate: that V falls by 2/n or more, and λ
-    is at most λ₀n₀/n, with n = k + n₀. Constant steps fail the second, steps that are too small the first.
+    all of them. As in ``certify``, both proofs also need the conditions for a rate: V falls by 2/n or more, and λ is at
+    most λ₀n₀/n, with n = k + n₀. Constant steps violate the second, steps that are too small the first.
 
-    The proof for ``Standard`` keeps an average of the noise with its own weight λ, taken as the multiple of β with
-    which V falls best; there it is β that must be at most β₀n₀/n, and the paper's proof does not apply.
+    The proof for ``Standard`` contains an average of the noise with its own weight λ, the multiple of β with which V
+    falls fastest. There β must be at most β₀n₀/n, and the paper's proof does not apply.
 
     Args:
-        method: with any schedules. Of two averaging weights, λ and ``lam_g``, the one that fares worse.
+        method: a method with any schedules. Of two averaging weights, λ and ``lam_g``, the worse one counts.
         structure, L, mu_h, mu_g: as in ``certify``.
         horizon: the last step to check.
 
@@ -155,7 +155,7 @@ def check(
 
 
 def _steps_covered(report: CheckReport) -> float:
-    """For how many of its inequalities, and how nearly for the others, a report finds that they hold."""
+    """For how many steps the inequalities of a report hold, and how nearly they hold elsewhere."""
     return sum((last + 1 - first) / (f.horizon + 1) for f in report.group("tight") for first, last in f.holds)
 
 
@@ -169,7 +169,7 @@ def _check(
     lams = [lam for lam in (method.lam, method.lam_g) if lam] if isinstance(method, Fast) else [method.beta]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
     # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
-    # A larger n₀ asks for less, so of two averaging weights it is the larger that counts, and rounding is rounded up.
+    # A larger n₀ is less demanding, so of two averaging weights the larger one counts, and n₀ is rounded up.
     n0, p = 1.0, 0.5 if structure == "non-convex" else 1.0
     for lam in lams:
         first, second = _values(lam, np.arange(2.0)) ** (1 / p)
@@ -187,7 +187,7 @@ def _check(
         return seen[at]
 
     def steps(k: Array, lam: np.ufunc = np.minimum, scale: float = min(given.L, 1.0)) -> Steps:
-        """What the proofs see: where L < 1 they are about F/L and G/L."""
+        """The steps for the proofs, which concern F/L and G/L if L < 1."""
         alpha, beta, weights = value(method.alpha, k), value(method.beta, k), lam.reduce([value(x, k) for x in lams])
         return alpha * scale, beta * scale, weights if weight is None else weight * beta * scale
 
@@ -247,9 +247,9 @@ def _values(schedule: Schedule, k: Array) -> Array:
 
 
 def _common_weights(known: lyapunov_search.ProofCase, triples: list[tuple[float, float, float]], n: Array) -> Array:
-    """The weights D with which V falls best for a rate: those whose worst step has the largest fall times n, or √n.
+    """The weights D with which V falls fastest: those whose worst step has the largest decrease times n, or √n.
 
-    A search from the best of the weights that suit single steps. {D : Q(D) ⪰ rD} is convex, so there is but one hill.
+    The search starts from the best weights of single steps. {D : Q(D) ⪰ rD} is convex, so there is only one maximum.
     """
     from scipy.optimize import minimize  # slow to load, and needed here alone
 

@@ -1,4 +1,4 @@
-"""The constants of a problem: exact where it is linear or says so itself, else estimated from samples."""
+"""The constants of a problem: exact where it is linear or provides them, else estimated from samples."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Constants(Mapping[str, Any]):
     """L, μ_h, μ_G and the noise level B of a problem; ``certify(structure, **constants)`` takes them as they are.
 
     Args:
-        L, mu_h, mu_g, noise: as in ``certify``. A μ that is not positive means: the problem lacks that structure.
+        L, mu_h, mu_g, noise: as in ``certify``. If a μ is not positive, the problem lacks that structure.
         metric: of a PL problem whose F is the gradient in another metric, as in ``certify``; else None.
         exact: the names of the exact constants; the others are estimates.
-        spread: for each estimate its standard error over samples. At points that were not sampled, a true L or noise
-            level may be larger still, and a μ smaller.
+        spread: for each estimate its standard error over samples. At other points the true L or noise level may be
+            larger, and a μ smaller.
     """
 
     L: float
@@ -117,18 +117,18 @@ def constants(
 ) -> Constants:
     """L, μ_h, μ_G and the noise level of a problem.
 
-    A problem that offers ``constants()`` is believed. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
+    A problem's own ``constants()`` are used. One whose exact means ``mean_F`` and ``mean_G`` are affine has L,
     μ_h and μ_G from their matrices, exactly; its noise level is sampled, the larger of those at the start and at the
     solution. For any other problem all four come from Jacobians and variances of sample means at random points around
-    the start, and are marked as estimates. LQR and entropy-regularised MDPs bring formulas for their PL constant: for
-    the gains that cost no more than the first one, and at the points and the best policy. There L and μ_G are the
+    the start, and are marked as estimates. LQR and entropy-regularised MDPs have formulas for their PL constant: for
+    the gains that cost no more than the first one, or at the points and the best policy. There L and μ_G are the
     largest and the smallest of exact derivatives at the points.
 
     Args:
         problem: a problem, or a function of a key that makes one.
-        samples: samples behind every mean.
-        points: how many points to sample, beside the start.
-        radius: how far they lie from it, as the standard deviation of each coordinate.
+        samples: the number of samples in every mean.
+        points: the number of points besides the start.
+        radius: the standard deviation of each coordinate of these points around the start.
         seed: of the instance, the points and the samples.
 
     >>> import twoclock as tc
@@ -165,14 +165,14 @@ def constants(
 def start(
     problem: ProblemSource, structure: str, *, method: Method | None = None, seed: int = 0, samples: int = 2048
 ) -> InitialErrors:
-    """Where ``Fast`` starts on a problem whose truth is known: the argument that ``Certificate.bound`` asks for.
+    """The initial errors of ``Fast`` on a problem with a known answer, for ``Certificate.bound``.
 
     Args:
         problem: a problem, or a function of a key that makes one.
         structure: "strongly-convex", "pl" or "non-convex", as in ``certify``.
         method: a ``Fast`` whose f₀, g₀ and projections count; without one f₀ = g₀ = 0.
         seed: of the instance and the samples.
-        samples: samples behind the means of F and G, where the problem does not know these.
+        samples: the number of samples in the means of F and G, if the problem does not know these.
 
     >>> import twoclock as tc
     >>> problem = tc.problems.rates("strongly-convex")
@@ -244,7 +244,7 @@ def _from_pl_formula(flat: Flat, cloud: list[Point]) -> Constants | None:
 
 
 def _estimate(flat: Flat, cloud: list[Point]) -> Constants | None:
-    """Constants at points, or None where some derivative is not finite there.
+    """Constants at points, or None if some derivative is not finite there.
 
     ∇h has its slope where ω = ω*(θ), so μ_h is estimated there if ω* is known.
     """

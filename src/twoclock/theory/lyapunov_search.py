@@ -2,12 +2,12 @@
 
 Levels 1 … N, θ the first, have steps c_1 … c_N times ε, and a weight c_λ ε. In root mean squares, e = (d, r):
 
-* d_i is the distance of level i from the solution that the levels before it give it: √z (or ‖∇h‖), √y, …
-* r_i is the size of what averages the noise: Δf, Δg, … of ``Fast``. ``Standard`` has no average; its proof keeps one,
+* d_i is the distance of level i from its solution given the levels before it: √z (or ‖∇h‖), √y, …
+* r_i is the error of an average: Δf, Δg, … of ``Fast``. ``Standard`` has no average; its proof introduces one,
   u ← (1−λ)u − α·noise, and follows θ − u instead of θ.
 
-A step gives e₊ ≤ (I − εN)e plus noise in r, and V = Σ D_i e_i² falls by a quadratic form in e. How much it falls is the
-smallest eigenvalue of that form relative to a diagonal. Everything is in docs/certificates.md.
+A step gives e₊ ≤ (I − εN)e plus noise in r, and V = Σ D_i e_i² falls by a quadratic form in e. The decrease is the
+smallest eigenvalue of that form relative to a diagonal. The proof is in docs/certificates.md.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Numbers = Array | tuple[float, ...]
 
 
 class ProofCase(NamedTuple):
-    """What the proof is about: a method, the structure of h, and the constants.
+    """The setting of the proof: a method, the structure of h, and the constants.
 
     Attributes:
-        mu: of each level; the first is 0 for non-convex h.
-        condition: high/low of the metric in which the mean of F at ω* is the gradient of h; 1 where it is ∇h.
+        mu: the constant of each level; the first is 0 for non-convex h.
+        condition: high/low of the metric in which the mean of F at ω* is the gradient of h; 1 if it is ∇h.
         growth: B₁, by which the noise level grows with the squared distances of all levels.
-        drift: by how much more an average errs when the iterates move; 1 for independent samples.
+        drift: the factor by which moving iterates add to the error of an average; 1 for independent samples.
     """
 
     method: str
@@ -44,15 +44,15 @@ class ProofCase(NamedTuple):
     drift: float = 1.0
 
 
-# What the search weighs against each other: A·√τ for 1/k steps; for 1/√k steps the start against ten units of noise,
-# about what 1+log(k+1) comes to in a real run.
+# The objective of the search: A·√τ for 1/k steps; for 1/√k steps the start plus ten units of noise, about the value of
+# 1+log(k+1) in a real run.
 _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
 
 FALL = "fall of one V for all k"
 
 
 def _from_nest(i: int, levels: int, L: float) -> Array:
-    """By how much operator i errs, as a row over d, since the levels after it are not at their nested solutions."""
+    """The error of operator i, as a row over d, since the levels after it are not at their nested solutions."""
     off = np.zeros((levels, levels))
     for j in range(i + 1, levels):  # level j is d_j from its solution, which moved with the levels between
         off[j] = L * off[i + 1 : j].sum(axis=0)
@@ -100,7 +100,8 @@ def distances(known: ProofCase) -> Array:
 
 
 def speed(known: ProofCase, c: Numbers, D: Numbers, eps: float) -> float:
-    """How fast V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖² (non-convex).
+    """The rate at which V falls at steps eps·c: the largest r with V₊ ≤ (1 − r·eps)V, or V₊ ≤ V − r·eps‖∇h‖²
+    (non-convex).
 
     It is the smallest eigenvalue relative to a diagonal of the matrix Q with (V − V₊)/eps ≥ eᵀQe, noise apart; −inf
     where Q is not positive definite.
@@ -122,7 +123,7 @@ def speed(known: ProofCase, c: Numbers, D: Numbers, eps: float) -> float:
     diagonal = np.diag(Q)
     if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
         return -math.inf
-    # By way of the inverse of Q scaled to a unit diagonal: it keeps its digits where the entries span twenty decades.
+    # By the inverse of Q scaled to a unit diagonal, which is accurate even if the entries span twenty decades.
     scale = 1 / np.sqrt(diagonal)
     try:
         lower = np.linalg.cholesky(Q * np.outer(scale, scale))
@@ -138,7 +139,7 @@ def speed(known: ProofCase, c: Numbers, D: Numbers, eps: float) -> float:
 
 
 def rules(structure: str, L: float, mu_h: float | None) -> list[Rule]:
-    """What the recursion in norms asks of every (α_k, β_k, λ_k)."""
+    """The conditions of the recursion in norms on every (α_k, β_k, λ_k)."""
     largest, text = (2 / (L + (mu_h or 0.0)), "2/(L+μ_h)") if structure == "strongly-convex" else (1 / L, "1/L")
     return [(f"α ≤ {text}", lambda a, *_: (a, largest)), ("λ ≤ 1", lambda *steps: (steps[-1], 1.0))]
 
@@ -190,7 +191,7 @@ def initial_guess(known: ProofCase) -> tuple[Array, Array, float]:
             v, u = _m_matrix(comparison(known, c, 0.0)) or (np.ones(4), np.ones(4))
             guess = c, (u / v) / (u[0] / v[0]), 1e-2 / c[2]
         c, D, first = guess
-        for shrink in 4.0 ** -np.arange(100.0):  # noise that grows asks for smaller steps
+        for shrink in 4.0 ** -np.arange(100.0):  # growing noise needs smaller steps
             if speed(known, c, D, first * shrink) > 0:
                 return c, D, first * shrink
     # Else set the levels apart, and λ, until N is an M-matrix, and take small steps until V falls.
@@ -207,14 +208,14 @@ def initial_guess(known: ProofCase) -> tuple[Array, Array, float]:
 
 
 def noise_gain(known: ProofCase, c: Numbers, D: Numbers) -> float:
-    """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: which noise enters r, weighted."""
+    """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: the noise that enters r, weighted."""
     n = len(known[3])
     into = np.full(n, c[n]) if known[0] == "fast" else np.asarray(c[:n])
     return float(np.sum(into**2 * np.asarray(D[n:])))
 
 
 def metric_share(known: ProofCase, D: Numbers) -> float:
-    """What the metric of θ is at most, over V: (√z̃ + ‖u‖)² ≤ (1 + 1/D_u)(z̃ + D_u‖u‖²) for ``Standard``, else 1."""
+    """A bound on the metric of θ relative to V: (√z̃ + ‖u‖)² ≤ (1 + 1/D_u)(z̃ + D_u‖u‖²) for ``Standard``, else 1."""
     method, structure, L, mu = known[:4]
     if method == "fast" or structure == "non-convex":
         return 1.0
@@ -251,14 +252,14 @@ def certificate(
 
 @lru_cache(maxsize=1024)  # a fifth of a second each; the noise plays no part
 def search(known: ProofCase) -> tuple[Array, Array, float]:
-    """Where the bound is best: ratios of the steps, weights, and the first step, not too large."""
+    """The minimiser of the bound: ratios of the steps, weights, and the first step, not too large."""
     from scipy.optimize import minimize  # slow to load, and needed here alone
 
     _, structure, L, mu = known[:4]
     n, largest_alpha = len(mu), 2 / (L + mu[0]) if structure == "strongly-convex" else 1 / L
 
     def read(x: Array) -> tuple[Array, Array, float]:
-        """From the logarithms of n ratios, of 2n − 1 weights and of the first step."""
+        """Read the logarithms of n ratios, of 2n − 1 weights and of the first step."""
         ratios, D = np.exp([*x[: n - 1], 0.0, x[n - 1]]), np.exp([0.0, *x[n:-1]])
         return (
             ratios,
@@ -278,7 +279,7 @@ def search(known: ProofCase) -> tuple[Array, Array, float]:
     c, D, e = initial_guess(known)
     x = np.log([*c[: n - 1], c[n], *D[1:], e])
     before = cost(x)
-    for _ in range(8 if n == 2 else 30):  # started again from where it stalled, with a simplex of full size
+    for _ in range(8 if n == 2 else 30):  # restarted from where it stalled, with a simplex of full size
         with np.errstate(over="ignore", invalid="ignore"):
             x = minimize(
                 cost, x, method="Nelder-Mead",

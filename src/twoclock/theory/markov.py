@@ -1,7 +1,7 @@
-"""Certificates for samples along a Markov chain: the tight proof on averages that the Poisson equation corrects.
+"""Certificates for samples along a Markov chain: the tight proof on averages corrected by the Poisson equation.
 
-The noise of a chain is a martingale difference plus what the solution ν of its Poisson equation changes by. So
-Δ̃f = Δf + λ₋ν has fresh noise alone, and all that is left over is of order λ². Everything is in docs/certificates.md.
+The noise of a chain is a martingale difference plus the change of the solution ν of its Poisson equation. So Δ̃f = Δf +
+λ₋ν has martingale noise alone, and the rest is of order λ². The proof is in docs/certificates.md.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from twoclock.theory.certificate import Certificate, Condition
 from twoclock.theory.lyapunov_search import ProofCase, conditions, noise_gain, search, speed
 
-# How fast V must fall, in units of 1/n: 2 for the bound, and 1 for what is of order λ².
+# The required decrease of V, in units of 1/n: 2 for the bound, and 1 for the terms of order λ².
 _FALL = 3.0
 
 
@@ -26,7 +26,7 @@ def certificate(
     tau = scale / e - 1
     c = tuple((scale * ratios).tolist())
     alpha, beta, lam = c
-    # What each row gains at the second order, in units of ε² and of the size of ν; λ₋ is at most (1 + 1/τ)λ.
+    # The second-order terms of each row, in units of ε² and of the size of ν; λ₋ is at most (1 + 1/τ)λ.
     extra = (1 + 1 / tau) * lam * np.array([alpha, beta + L * alpha, *[2 * L * (alpha + beta) + lam] * 2])
     first = 1 / (tau + 1)
     A = mixing**2 * (noise_gain(known, c, D) + first * (1 + first) * float(extra**2 @ D))

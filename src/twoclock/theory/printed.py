@@ -1,6 +1,6 @@
 """Theorems 1 to 3 as printed: steps, conditions and bounds, errors included (docs/errata.md).
 
-They are here to be tested and compared with; ``certify``'s other proofs are the ones to use.
+They are here for tests and comparisons; use the other proofs of ``certify``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def theorem_1(L: float, m: float, g: float) -> tuple[Steps, list[Rule]]:
 
 
 def theorem_2(L: float, m: float, g: float) -> tuple[float, float]:
-    """Appendix B: the least c_β that α ≤ β and c_α ≥ 2/min(μ_h, μ_G) allow, and the most of the other conditions.
+    """Appendix B: the least c_β by α ≤ β and c_α ≥ 2/min(μ_h, μ_G), and the largest by the other conditions.
 
     No steps meet them for any constants: c_β ≤ 1/L, and c_β ≥ c_α ≥ 2/μ_G ≥ 2/L, since μ_G ≤ L.
     """
@@ -66,7 +66,7 @@ def theorem_2(L: float, m: float, g: float) -> tuple[float, float]:
 
 
 def theorem_3(L: float) -> tuple[Steps, list[Rule]]:
-    """Section 3.3: λ₀ = ¼ and the largest α₀ and β₀ that it allows, and what it asks."""
+    """Section 3.3: λ₀ = ¼, the largest α₀ and β₀ that it allows, and its conditions."""
     beta = 1 / (72 * L)
     rules: list[Rule] = [
         ("β ≤ 1/(72L)", lambda a, b, c: (b, 1 / (72 * L))),

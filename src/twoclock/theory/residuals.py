@@ -22,7 +22,7 @@ _DISTANCES = {structure: "error" if structure == "strongly-convex" else "gap" fo
 
 @pytree
 class Residuals(Method):
-    """A ``Fast`` that also records how far its averages are from the means; see `residuals`."""
+    """A ``Fast`` that also records the distances of its averages from the means; see `residuals`."""
 
     method: Fast
     problem: Problem
@@ -48,15 +48,15 @@ class Residuals(Method):
 
 
 def residuals(problem: Problem, method: Fast, structure: str = "strongly-convex") -> Residuals:
-    """``Fast`` on a problem whose means are known, with the residuals of the paper's proofs in its record.
+    """``Fast`` on a problem with known means, which records the residuals of the paper's proofs.
 
         delta_f = ‖f − F(θ, ω)‖²,    delta_g = ‖g − G(θ, ω)‖²,    V = delta_f + delta_g + ‖ω − ω*(θ)‖² + x
 
-    with F(θ, ω) and G(θ, ω) the means over samples and x the distance that the structure is about: ``error`` for
+    with F(θ, ω) and G(θ, ω) the means over samples and x the distance of the structure: ``error`` for
     strongly convex h, ``gap`` otherwise. The trajectory is that of the method itself.
 
     Args:
-        problem: the one that is run; it must know ``mean_F`` and ``mean_G`` and measure x and ``tracking``.
+        problem: a problem with ``mean_F`` and ``mean_G`` that measures x and ``tracking``.
         method: a ``Fast``.
         structure: "strongly-convex", "pl" or "non-convex", as in ``certify``.
 

@@ -1,4 +1,4 @@
-"""Means and slopes of F and G at estimates that are held still, over samples that they were not made of."""
+"""Means and slopes of F and G at fixed estimates, over fresh samples."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Instances, Lanes
 from twoclock.protocols import Method, Operator, Problem, PyTree, Scalar, pytree
 
-_BATCHES, _FIRST = 16, 4  # batches of the means, and before them of the slopes
-_PIECES = 8  # into which the slopes' samples are divided, for their error
+_BATCHES, _FIRST = 16, 4  # batches of the means, and of the slopes before them
+_PIECES = 8  # parts of the slopes' samples, for their error
 _ENTRIES, _DIRECTIONS = 64, 32
 # Distance of the two points of a difference: in standard deviations over seeds, as a share of the way from the start,
 # and as a share of the size of the variable where it did not move (of 1 where that is 0). The last is for a second try,
@@ -33,14 +33,14 @@ def _forward(name: str) -> Callable[..., Any]:
 
 @pytree
 class OracleHalf(Problem):
-    """The oracle half of a problem and nothing else: it hides the answer."""
+    """A problem without its known answer."""
 
     problem: Problem
     init, noise, draw, sample, F, G = (_forward(name) for name in ("init", "noise", "draw", "sample", "F", "G"))
 
 
 def hide_truth(lanes: Lanes) -> Lanes:
-    """The same lanes on problems that do not know the answer."""
+    """The same lanes on problems without their known answers."""
     return replace(lanes, instances=Instances(OracleHalf(lanes.instances.batched), lanes.instances.per_seed))
 
 
@@ -50,14 +50,14 @@ def samples_used(samples: int) -> int:
 
 
 class FreshMeans(NamedTuple):
-    """What fresh samples show at the estimates of settings × seeds.
+    """Means of fresh samples at the estimates of settings × seeds.
 
     Attributes:
-        J_F, J_G: mean slopes along directions of (θ, ω), one per row, for each of some pieces of the samples.
+        J_F, J_G: mean slopes along directions of (θ, ω), one per row, for each piece of the samples.
         F, G: means over batches.
         F_start, G_start: the same at the start of each seed.
-        moved: θ less its start.
-        whole: 1 where the directions are all of (θ, ω), 0 where they are some of ω alone.
+        moved: θ minus its start.
+        whole: 1 if the directions span (θ, ω), 0 if they are some directions of ω.
         alive: whether the lane did not diverge.
     """
 
@@ -83,7 +83,7 @@ class FreshMeans(NamedTuple):
 
 @pytree
 class FrozenState:
-    """Iterates that do not move, and sums over the samples; ``reach``: how far a difference looks to either side."""
+    """Fixed iterates and sums over the samples; ``reach`` is half the distance of the points of a difference."""
 
     theta: PyTree
     omega: PyTree
@@ -93,7 +93,7 @@ class FrozenState:
 
 @pytree
 class Probe(Method):
-    """A method that does not move and adds up F and G."""
+    """A method that does not move and sums F and G."""
 
     def init(self, theta: PyTree, omega: PyTree) -> FrozenState:
         return FrozenState(theta, omega, jax.tree.map(jnp.zeros_like, (theta, omega)))
@@ -108,11 +108,11 @@ class Probe(Method):
 
 @pytree
 class Slopes(Probe):
-    """A probe that adds up slopes of F and G along directions of (θ, ω), one per row, from differences of one sample.
+    """A probe that sums slopes of F and G along directions of (θ, ω), one per row, from differences of one sample.
 
         (f(z + r d, X) − f(z − r d, X)) / 2r
 
-    Their mean is a slope of the mean also where F and G have steps or kinks, or hide their derivatives.
+    Their mean is a slope of the mean even if F and G have steps or kinks, or no useful derivatives.
     """
 
     directions: jax.Array | np.ndarray
@@ -140,9 +140,9 @@ class Slopes(Probe):
 
 
 def read_samples(lanes: Lanes, carry: LaneState, step: int, samples: int, engine: str = "auto") -> FreshMeans:
-    """Hold the estimates of a run still and average F and G there, and at the start, over the samples that come next.
+    """Fix the estimates of a run, and average F and G there and at the start over the samples that come next.
 
-    Only ``draw``, F and G are called. ``carry`` is where the lanes stopped, at step ``step``.
+    Only ``draw``, F and G are called. ``carry`` is the final state of the lanes, at step ``step``.
     """
     length = samples_used(samples) // (_BATCHES + _FIRST)
     first = step + _FIRST * length
@@ -189,7 +189,7 @@ def read_samples(lanes: Lanes, carry: LaneState, step: int, samples: int, engine
 def _accumulate(
     lanes: Lanes, carry: LaneState, marks: Sequence[int], engine: str
 ) -> tuple[list[np.ndarray], LaneState]:
-    """The means of what a probe adds up between marks, settings × seeds × stretches × …, of F and of G."""
+    """The means of a probe's sums between marks, settings × seeds × stretches × …, of F and of G."""
     totals: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
 
     def add(event: ProgressEvent) -> None:
@@ -235,13 +235,13 @@ def _reach(
     z_start: Float[np.ndarray, "settings seeds entries"],
     sizes: Sequence[int],
 ) -> Float[np.ndarray, "settings seeds entries"]:
-    """How far a difference looks for each entry: as far as the estimate is uncertain, in the entry's own unit."""
+    """The step of a difference for each entry: the uncertainty of the estimate, in the entry's own unit."""
     spread = np.broadcast_to(z.std(axis=1, keepdims=True), z.shape)
     reach, at = np.empty_like(z), 0
     for size in sizes:
         leaf = slice(at, at + size)
         way = np.abs(z - z_start)[..., leaf]
-        # An entry that happens to be where it was has the unit of its neighbours.
+        # An entry that did not move has the unit of its neighbours.
         moved = np.maximum(_SPREAD * spread[..., leaf], _WAY * np.maximum(way, _rms(way) / 10))
         still = _SIZE * np.maximum(_rms(z[..., leaf]), _rms(z_start[..., leaf]))
         reach[..., leaf] = np.maximum(moved, np.where(still + moved > 0, still, _SIZE))
@@ -250,7 +250,7 @@ def _reach(
 
 
 def _directions(theta: PyTree, omega: PyTree) -> tuple[np.ndarray, bool]:
-    """Directions of (θ, ω), one per row, and whether they are all of them or some of ω alone."""
+    """Directions of (θ, ω), one per row, and whether they span the space or are some directions of ω."""
     slow, fast = (sum(_leaf_sizes(tree)) for tree in (theta, omega))
     if slow + fast <= _ENTRIES:
         return np.eye(slow + fast), True

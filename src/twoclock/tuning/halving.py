@@ -1,4 +1,4 @@
-"""Successive halving: many settings for a short time, the better for longer, the last on more seeds."""
+"""Successive halving: many settings for a short time, the better ones for longer, the last on more seeds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from twoclock.tuning.objective import WIDTH, Objective
 from twoclock.tuning.search_space import Box, MethodFactory, Point, Tunable, at_edge, build, is_inside, round_into
 from twoclock.tuning.tune_result import Tuned
 
-_WIDENING = 2  # rungs' worth of work that may go into a wider box
+_WIDENING = 2  # the work for a wider box, in rungs
 _MOVES = (-0.25, -0.125, 0.125, 0.25)  # of the log range, around the winner
 _BLOCK, _MOST_BLOCKS = 256, 16
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """The settings of a method that may be tried.
+    """The candidate settings of a method.
 
     Args:
-        order: require α ≤ β ≤ λ up to ``steps``. λ ≤ 1, an average and no extrapolation, holds in any case.
+        order: whether to require α ≤ β ≤ λ up to ``steps``. λ ≤ 1, so that it is an average, is always required.
         fast: False where ω has no entries, so that β means nothing.
     """
 
@@ -72,7 +72,7 @@ class Proposals:
     def recombine(self, best: Sequence[Point], box: Box, count: int, turn: int) -> list[Point]:
         """Make up to ``count`` new points: a good one, moved by half the difference of two others.
 
-        So the points close in as the good ones do, along whatever ridge these lie on (differential evolution).
+        So the points contract as the good ones do, along any ridge (differential evolution).
         """
         draws = np.random.default_rng([self.seed, turn])
         logs = np.log([list(point.values()) for point in best])
@@ -100,7 +100,7 @@ class Proposals:
         return [(path, point) for path, point in moved if point in allowed]
 
     def _select_allowed(self, points: Sequence[Point]) -> list[Point]:
-        """Those that the method accepts and that keep the order."""
+        """Select the points that the method accepts and that keep the order."""
         accepted, methods = [], []
         for point in points:
             try:
@@ -108,7 +108,7 @@ class Proposals:
                 accepted.append(point)
             except search_space.FunctionFailed:
                 raise
-            except InputError:  # two settings, each allowed, that do not go together
+            except InputError:  # two settings that are allowed alone but not together
                 continue
         if not methods:
             return []
@@ -148,7 +148,8 @@ def keeps_order(
 
 
 def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
-    """Evaluate schedules; in blocks of one size, so that another number compiles nothing, if they differ in numbers."""
+    """Evaluate schedules; those that differ in numbers in blocks of one size, so that their count needs no
+    compilation."""
     parts, block = [], _BLOCK if len({jax.tree.structure(one) for one in schedules}) == 1 else 1
     for i in range(0, len(schedules), block):
         some = schedules[i : i + block]
@@ -163,8 +164,8 @@ class Halving:
     """The search for the best settings of one method. Every rung has half the settings of the one before.
 
     Args:
-        widen: keep something back for a wider box, and use it while the leader lies at an edge.
-        rivals: keep something back for the last comparison with other methods.
+        widen: reserve work for a wider box, and use it while the leader lies at an edge.
+        rivals: reserve work for the final comparison with other methods.
     """
 
     proposals: Proposals
@@ -175,14 +176,14 @@ class Halving:
     rivals: bool
 
     def stages(self) -> list[tuple[int, int, int]]:
-        """Of each rung: settings, steps, and seeds in units of the first rung's."""
+        """For each rung: settings, steps, and seeds in units of the first rung's."""
         return [
             (WIDTH << left, max(self.proposals.steps >> max(left - 1, 0), 1), 1 if left else 2)
             for left in reversed(range(self.rungs))
         ]
 
     def price(self) -> int:
-        """Seed-steps in all, at most, for each seed of the first rung."""
+        """The most seed-steps in all, for each seed of the first rung."""
         halving = sum(count * share * self.objective.cost(length) for count, length, share in self.stages())
         at_the_end = 2 * self.objective.cost(self.proposals.steps)
         around = _pages(len(_MOVES) * len(self.box)) * at_the_end

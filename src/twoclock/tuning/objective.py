@@ -32,7 +32,7 @@ from twoclock.validation import short_repr
 By = Literal["end", "area"]
 
 RESIDUAL = "residual"
-WIDTH = 8  # settings side by side in the one program that all rungs share, and settings in the last rung
+WIDTH = 8  # settings side by side in the program that all rungs share, and settings in the last rung
 MOST_SEEDS = 64  # at once, which bounds the memory
 _AGENT_METRICS = (COST, REWARD, RETURN)
 _DECADES, _PER_DECADE = 2, 10
@@ -51,10 +51,10 @@ def marks_of(by: By, steps: int) -> list[int]:
 
 
 class Objective(ABC):
-    """Runs settings on shared seeds and scores them by a metric, of which the least is best."""
+    """Runs settings on shared seeds and scores them by a metric; smaller is better."""
 
     def __init__(self, metric: str, **facts: object) -> None:
-        self.metric = self.label = metric  # the label is what the result calls it
+        self.metric = self.label = metric  # the metric's label in the result
         self.facts = {"rough": False, **facts}  # for the result's spec
         self.spent = 0  # seed-steps so far
         self.look: Callable[[], None] = lambda: None  # called when some were spent
@@ -71,7 +71,7 @@ class Objective(ABC):
 
     @contextmanager
     def session(self, seeds: int) -> Iterator[None]:
-        """Hold what calls with ``seeds`` seeds need."""
+        """Hold the resources for calls with ``seeds`` seeds."""
         yield
 
     def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:
@@ -79,7 +79,7 @@ class Objective(ABC):
         return
 
     def finish(self, method: Method) -> Method:
-        """Turn the best settings into what the user gets."""
+        """Make the user's method or agent from the best settings."""
         return method
 
     def _count(self, work: int) -> None:
@@ -96,7 +96,7 @@ class ProblemObjective(Objective):
     def __init__(self, problem: ProblemSource, metric: str, by: By, bound: float | None, engine: str) -> None:
         super().__init__(metric, problem=describe(problem))
         self.problem, self.by, self.bound, self.engine = problem, by, bound, engine
-        self._unit: float | None = None  # turns a square of G into one of F, for a large ω; measured in the first call
+        self._unit: float | None = None  # converts a square of G to one of F, for a large ω; measured in the first call
         self._last: tuple[list[int], Instances] | None = None
         self._leader: tuple[tuple[list[int], int], FreshMeans] | None = None  # on these seeds, after so many steps
 
@@ -105,7 +105,7 @@ class ProblemObjective(Objective):
         return steps + (samples_used(steps) if self.metric == RESIDUAL else 0)
 
     def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:
-        """Refuse methods that do not fit the problem, or that the residual says nothing about."""
+        """Refuse methods that do not fit the problem, or for which the residual is meaningless."""
         example = self._instances(seeds[:MOST_SEEDS]).example
         for method in methods:
             compatibility.check_fit(OracleHalf(example) if self.metric == RESIDUAL else example, method)
@@ -133,12 +133,12 @@ class ProblemObjective(Objective):
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
     ) -> ScoreTable:
         batch, blind = min(batch, MOST_SEEDS), self.metric == RESIDUAL
-        parts: list[tuple[np.ndarray, Any]] = []  # whether lanes are alive, and what was seen of them
+        parts: list[tuple[np.ndarray, Any]] = []  # whether lanes are alive, and their means on fresh samples
         if len({jax.tree.structure(method) for method in methods}) > 1:
-            width = 1  # they have functions of their own, and share no program
+            width = 1  # their functions differ, so they share no program
         for i in range(0, len(seeds), batch):
             some, pages = list(seeds[i : i + batch]), []
-            for j in range(0, len(methods), width):  # a short page is filled up with its last
+            for j in range(0, len(methods), width):  # a short page is padded with its last
                 page = pad_to(list(methods[j : j + width]), width)
                 lanes = Lanes.of(self._instances(some), page, some, self.bound)
                 output = drive(hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine)
@@ -172,10 +172,10 @@ class ProblemObjective(Objective):
 
 
 def _weigh_seeds(found: ResidualEstimates, lost: Bool[np.ndarray, "settings seeds"]) -> Float[np.ndarray, " seeds"]:
-    """Weights of the seeds, 1 on average: the less, the farther the start is by the slopes of the seed.
+    """Weights of the seeds, 1 on average: smaller where the start is farther away by the slopes of the seed.
 
-    Slopes differ between seeds, by orders where operators are exponential, and one seed would decide. Where the start
-    is the same for all, as for affine operators, they weigh alike; so they do where the start cannot be seen.
+    Slopes differ between seeds, by orders of magnitude for exponential operators, so that one seed would decide. If the
+    distance of the start is the same for all, as for affine operators, or unknown, the weights are equal.
     """
     best = int(np.argmin(lost.sum(axis=1)))
     value, se = found.start.value[best], found.start.se[best]
@@ -186,11 +186,11 @@ def _weigh_seeds(found: ResidualEstimates, lost: Bool[np.ndarray, "settings seed
 
 
 def judge_by_leader(means: FreshMeans, rival: FreshMeans | None = None) -> tuple[ResidualEstimates, FreshMeans]:
-    """Judge all settings by the slopes where the leader stopped; also returns what was seen of the leader.
+    """Judge all settings by the slopes at the leader's end; also return the leader's means on fresh samples.
 
-    A setting's own slopes may flatter it: where an exponential is steep a Newton step is short, however far the
-    solution is, so that a setting that stands still would win. The comparison of means at two points by the slopes at
-    one of them is Deuflhard's natural monotonicity test; units do not matter to it.
+    A setting's own slopes may flatter it: where an exponential is steep a Newton step is short, even far from the
+    solution, so that a setting that does not move would win. The comparison of means at two points by the slopes at one
+    of them is Deuflhard's natural monotonicity test; units do not matter to it.
 
     Args:
         rival: a former leader on the same samples, which may lead again.
@@ -212,10 +212,10 @@ def judge_by_leader(means: FreshMeans, rival: FreshMeans | None = None) -> tuple
 
 
 class AgentObjective(Objective):
-    """Runs agents on an environment, scored by what they are paid over the later half of their steps.
+    """Runs agents on an environment, scored by their cost or reward over the later half of their steps.
 
-    By default the metric is the mean cost, or the mean reward of an agent that knows no costs. What is earned counts
-    with a minus, since the least is sought.
+    By default the metric is the mean cost, or the mean reward of an agent that knows no costs. Rewards have a minus
+    sign, since the score is minimised.
     """
 
     def __init__(
@@ -237,12 +237,12 @@ class AgentObjective(Objective):
         super().__init__(metric, problem=self._job.what["problem"], scale="log" if metric == COST else "linear")
         self.label = metric if metric == COST else f"−{metric}"
         self.env, self.agent, self.x0, self.step_timeout, self.processes = env, agent, x0, step_timeout, processes
-        # A frozen class of the settings, so that they have paths as those of a method have.
+        # A frozen class of the settings, so that they have paths like those of a method.
         settings = {name: value for name, value in agent.settings.items() if name != "seed"}
         self.settings: Any = dataclasses.make_dataclass(type(agent).__name__, list(settings), frozen=True)(**settings)
 
     def check_box(self, space: object) -> Box:
-        """Check the box; at each of its limits an agent must be possible."""
+        """Check the box: at each limit an agent must be possible."""
         if space is None:
             known = ", ".join(path for path, value in paths(self.settings).items() if is_number(value))
             raise InputError(f"`space` must be given for an agent; it has {known}")
@@ -283,5 +283,5 @@ class AgentObjective(Objective):
         return ScoreTable(np.where(lost | ~np.isfinite(values), np.inf, values)[..., None], lost)
 
     def finish(self, method: Any) -> Any:
-        """An agent with these settings that has learnt nothing yet."""
+        """A new agent with these settings."""
         return fresh(self.agent, 0, **vars(method))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEAST, _HORIZON = 1000, 2**31 - 1
-_CLEARLY = 0.99  # of what the start is: not less is no nearer
+_CLEARLY = 0.99  # as a share of the start's value: with a larger one the estimate is no nearer than the start
 _FREEDOM = 15  # of the standard error from 16 batches
 
 
@@ -35,20 +35,21 @@ class Residual:
 
     Attributes:
         value: the mean over seeds of the estimated ‖θ−θ*‖², or of the squared gradient where θ and ω are too large
-            for that; it may come out negative where there is nothing to see.
+            for that; it may be negative near zero.
         low, high: its 95 % interval over seeds (Student's t; from one seed, over its batches of samples).
-        noise: the standard error of ``value`` from the fresh samples alone, for these very estimates.
+        noise: the standard error of ``value`` from the fresh samples alone, for these estimates.
         what: "distance" or "gradient".
         by_seed: one row per seed: seed, value, se, low, high, arrived, ``gradient`` ‖E F − B·E G‖², ``F`` ‖E F‖² and
             ``G`` ‖E G‖² with their ``_se``, diverged.
-        samples: fresh samples drawn for each seed.
-        way: the mean squared way of θ from its start.
-        start: what ``value`` is of the start, by the same slopes.
-        flat: directions of θ without curvature; the distance leaves them out, for all points along them are as good.
-        unsure: directions of θ whose curvature the samples do not show. What is seen of them counts in ``value``, as
-            the least that it may be; ``high`` is infinite.
-        arrived: for each seed whether the means of F and G are within their noise, that noise is small against the
-            start and against the way from there, and no direction is unsure.
+        samples: the number of fresh samples for each seed.
+        way: the mean squared distance of θ from its start.
+        start: the same as ``value`` for the start, by the same slopes.
+        flat: the number of directions of θ without curvature; the distance ignores them, since all points along them
+            are equally good.
+        unsure: the number of directions of θ with unknown curvature. ``value`` contains the least possible distance
+            along them; ``high`` is infinite.
+        arrived: for each seed whether the means of F and G are within their noise, that noise is small compared with
+            the start and the distance from there, and no direction is unsure.
         notes: reservations about the number.
     """
 
@@ -71,7 +72,7 @@ class Residual:
 
     @property
     def seen(self) -> bool:
-        """Whether the samples can tell the estimates from a solution, by two standard errors or more."""
+        """Whether the estimates differ from a solution by two standard errors or more."""
         fine = self._fine
         sure = fine["gradient"].sum() > 2 * np.sqrt(np.sum(fine["gradient_se"] ** 2))
         return self.value > 2 * self.noise or bool(sure)
@@ -122,15 +123,14 @@ def residual(
 
     at the final estimates: ‖θ−θ*‖² to first order, exactly where F and G are affine. Slopes are differences of one
     sample at two points, as far apart as the estimate is uncertain, so that steps, kinks and ``stop_gradient`` do not
-    mislead them. The same is said of the start. The truth half of the problem is not used. Where θ and ω have more than
-    64 entries together it is the squared gradient,
-    ‖E F − B·E G‖², with B along 32 directions of ω.
+    mislead them. The start is judged likewise. Known answers of the problem are not used. If θ and ω have more than 64
+    entries together, the residual is the squared gradient, ‖E F − B·E G‖², with B along 32 directions of ω.
 
     Args:
-        problem: what the result is of; a problem, or the function of a key that made one for each seed.
+        problem: the problem of the result, or the function of a key that made one for each seed.
         result: of ``solve``, or loaded.
-        samples: fresh ones for each seed; by default as many as the run had steps, 1,000 or more.
-        check: False accepts a problem that is described otherwise than the result's own.
+        samples: the number of fresh samples for each seed; by default the number of steps of the run, at least 1,000.
+        check: False accepts a problem whose description differs from the result's.
 
     >>> import twoclock as tc
     >>> problem = tc.problems.quadratic(dim=2)
@@ -213,7 +213,7 @@ def _as_lanes(tree: PyTree, like: PyTree, name: str) -> PyTree:
 
 
 def check_unconstrained(fields: list[str]) -> None:
-    """Refuse a method with a projection among its fields: it may end where E F ≠ 0, and be right."""
+    """Refuse a method with a projection among its fields: it may correctly end where E F ≠ 0."""
     for path in fields:
         if path.rsplit(".", 1)[-1].startswith("project_"):
             raise InputError(

@@ -1,4 +1,4 @@
-"""Estimates of the distance to a solution from the means and slopes of F and G that fresh samples show."""
+"""Estimates of the distance to a solution from the means and slopes of F and G on fresh samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _CUT, _ZERO, _UNSURE = 1e-6, 1e-9, 3.0
 class Square(NamedTuple):
     """An estimate of a squared norm per setting and seed, infinite where the lane diverged, and its standard error.
 
-    The error is the jackknife's over batches. That of the slopes is not in it; the spread over seeds has it all.
+    The error is the jackknife's over batches. It does not contain the error of the slopes; the spread over seeds
+    contains both.
     """
 
     value: Float[np.ndarray, "settings seeds"]
@@ -27,20 +28,20 @@ class Square(NamedTuple):
 
 
 class LocalModel(NamedTuple):
-    """The slopes of E F and E G at estimates, as what they are needed for.
+    """The slopes of E F and E G at estimates, in the forms that are needed.
 
-        E F − B·E G,    B = F_ω G_ω⁺             is E F where one Newton step would take ω: ∇h(θ) to first order
+        E F − B·E G,    B = F_ω G_ω⁺             is E F after one Newton step of ω: ∇h(θ) to first order
         S⁺(E F − B·E G),    S = F_θ − B·G_θ      is the Newton step of θ: θ − θ* to first order
 
-    both exactly where F and G are affine. A singular value of S that the samples cannot tell from zero is replaced by
-    the largest that it may be, so that a mean in such a direction counts as the least distance that it stands for.
+    both exactly where F and G are affine. A singular value of S that is zero within its error is replaced by its upper
+    bound, so that a mean in such a direction counts as the least possible distance.
 
     Attributes:
         back, B, G_omega, gain: G_ω⁺, B, G_ω and the inverse of S, each transposed, for rows times matrix; no gain where
             there are too many entries.
         unit: ‖F_ω‖²/‖G_ω‖², which turns a square of G into one of F.
-        flat: how many directions of θ have no curvature at all; every point along them is as good.
-        unsure: how many have a direction that the samples do not determine; the error of θ along it is unknown.
+        flat: the number of directions of θ without curvature; all points along them are equally good.
+        unsure: the number of directions that the samples do not determine; the error of θ along them is unknown.
     """
 
     back: Float[np.ndarray, "settings seeds fast directions"]
@@ -53,7 +54,7 @@ class LocalModel(NamedTuple):
 
     @classmethod
     def of(cls, means: FreshMeans) -> LocalModel:
-        """Invert the slopes that the samples showed."""
+        """Invert the slopes from the samples."""
         whole = bool(means.whole.all())
         split = means.F.shape[-1] if whole else 0
         pieces = means.J_F.shape[2]
@@ -87,11 +88,11 @@ class LocalModel(NamedTuple):
         return F - G @ self.B
 
     def rest(self, G: np.ndarray) -> np.ndarray:
-        """The part of E G that B does not act on."""
+        """The part of E G outside the range on which B acts."""
         return G - G @ self.back @ self.G_omega
 
     def step(self, F: np.ndarray, G: np.ndarray) -> np.ndarray:
-        """The Newton step of θ, from batch means; the slow mean where there are too many entries for it."""
+        """The Newton step of θ, from batch means; the slow mean if there are too many entries."""
         return self.slow(F, G) if self.gain is None else self.slow(F, G) @ self.gain
 
 
@@ -102,19 +103,19 @@ def _curvature(J_F: np.ndarray, J_G: np.ndarray, split: int) -> np.ndarray:
 
 
 class ResidualEstimates(NamedTuple):
-    """What fresh samples say of the estimates of a run.
+    """Residuals of the estimates of a run on fresh samples.
 
     Attributes:
         distance: ‖S⁺(E F − B·E G)‖², see ``LocalModel``; NaN where θ and ω are too large for it.
-        slow: ‖E F − B·E G‖²; like the others unbiased, but for the error of the slopes, and maybe negative.
-        rest: the part of ‖E G‖² which B does not act on; 0 but for a large ω.
+        slow: ‖E F − B·E G‖²; like the others unbiased except for the error of the slopes, and possibly negative.
+        rest: the part of ‖E G‖² on which B does not act; 0 unless ω is large.
         F, G: ‖E F‖² and ‖E G‖².
-        start: of the start what ``distance`` or else ``slow`` is of the estimate: by the means of F and G there, or by
-            the way from there to where the slopes place the solution, whichever is less.
-        unit: ‖J_F‖²/‖J_G‖², which turns a square of G into one of F.
-        flat, unsure: as of ``LocalModel``.
-        arrived: whether E F and E G are within their noise, that noise is small against the start, and no direction of
-            θ is unsure.
+        start: for the start, the same as ``distance`` or else ``slow``: by the means of F and G there, or by the
+            distance from there to the solution as the slopes predict it, whichever is less.
+        unit: ‖J_F‖²/‖J_G‖², which converts a square of G to one of F.
+        flat, unsure: as in ``LocalModel``.
+        arrived: whether E F and E G are within their noise, that noise is small compared with the start, and no
+            direction of θ is unsure.
     """
 
     distance: Square
@@ -134,14 +135,14 @@ class ResidualEstimates(NamedTuple):
         return float(np.median(finite)) if finite.size else 0.0
 
     def best(self, unit: float) -> Square:
-        """The squared distance, or the squared gradient where there are too many entries."""
+        """The squared distance, or the squared gradient if there are too many entries."""
         if np.isnan(self.distance.value).any():
             return Square(*(slow + unit * rest for slow, rest in zip(self.slow, self.rest, strict=True)))
         return self.distance
 
 
 def estimate_residuals(means: FreshMeans, model: LocalModel | None = None) -> ResidualEstimates:
-    """Estimate the squared means of F and G at the estimates of a run, and what they say of the distance.
+    """Estimate the squared means of F and G at the estimates of a run, and the distance that they imply.
 
         (1/#pairs) Σ ⟨m_i, m_j⟩   over the pairs of batch means that are neither the same nor neighbours
 
@@ -177,9 +178,10 @@ def estimate_residuals(means: FreshMeans, model: LocalModel | None = None) -> Re
 
 
 def _squared_mean(means: Float[np.ndarray, "settings seeds batches n"]) -> Square:
-    """From batch means: over all pairs, less each with itself and with the next; and its jackknife standard error.
+    """The squared mean from all pairs of batch means except equal and neighbouring ones, with its jackknife standard
+    error.
 
-    What overflows comes out infinite: a lane about to diverge.
+    An overflow gives infinity: a lane about to diverge.
     """
     count = means.shape[2]
     at = np.arange(count)

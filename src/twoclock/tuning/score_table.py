@@ -22,8 +22,8 @@ class ScoreTable(NamedTuple):
         score = m(n)   or   exp(mean of log m(k) over marks k)        m(k) = the metric's mean over seeds at step k
 
     The second is the area under the curve of m in a log-log picture, in the unit of the metric. On a linear axis the
-    first steps, decades above the last ones, would be all of it. The mean over seeds comes first, so that a seed that
-    fails counts as it does at the end point; logs of single seeds would hide it.
+    first steps, decades above the last ones, would dominate. The mean over seeds is taken first, so that a failed seed
+    counts as it does at the end point; logarithms of single seeds would hide it.
     """
 
     values: Float[np.ndarray, "settings seeds marks"]
@@ -36,7 +36,7 @@ class ScoreTable(NamedTuple):
     def best_first(self) -> Int[np.ndarray, " settings"]:
         """The settings in order: fewer diverged seeds first, then the smaller score.
 
-        An estimate without truth may be negative, and far from any solution, where noise is all it is, hugely so. One
+        An estimate without truth may be negative; far from any solution, where it is mostly noise, very negative. One
         that is further below zero than three standard errors of the quieter settings therefore counts as its own
         standard error.
         """
@@ -53,7 +53,7 @@ class ScoreTable(NamedTuple):
             return self._score_curves(self.values.mean(axis=1))
 
     def rows(self, best: int | None = None) -> list[dict[str, float]]:
-        """One row per setting, with intervals; ``best`` is the one that ratios are taken to, seed by seed."""
+        """One row per setting, with intervals; ``best`` is the denominator of the ratios, seed by seed."""
         # Seeds drawn with replacement, the same draws for every setting.
         means = resampled_means(np.clip(np.moveaxis(self.values, 1, 2), None, _HUGE), _RESAMPLES)
         drawn = self._score_curves(np.moveaxis(means, 1, 2))
@@ -63,7 +63,7 @@ class ScoreTable(NamedTuple):
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 ratios = np.where(drawn[best] > 0, drawn / drawn[best], np.inf)
                 ratio = scores / scores[best]
-        # At drawn values themselves, so that an infinite one stays where it is.
+        # At drawn values, without interpolation, so that infinite ones stay separate.
         ends = [np.quantile(part, [0.025, 0.975], axis=1, method="nearest") for part in (drawn, ratios)]
         names = ("score", "low", "high", "ratio", "ratio_low", "ratio_high")
         columns = dict(zip(names, (scores, *ends[0], ratio, *ends[1]), strict=True))
@@ -80,7 +80,7 @@ class ScoreTable(NamedTuple):
         return jax.tree.map(lambda part: part[i : i + 1], self)
 
     def join(self, others: ScoreTable) -> ScoreTable:
-        """These settings and others, on the same seeds."""
+        """Join these settings and others on the same seeds."""
         return jax.tree.map(lambda *parts: np.concatenate(parts), self, others)
 
     def _score_curves(self, means: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The box of settings that tuning searches: the user's, or one around the method's own step sizes; how it grows."""
+"""The box of settings for tuning: the user's, or one around the method's own step sizes; and its growth."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FunctionFailed(InputError):
 
 @dataclass(frozen=True)
 class MethodFactory:
-    """A function of a few positive numbers that makes a method, and the number that stands for each by default."""
+    """A function of a few positive numbers that makes a method, with a default for each number."""
 
     function: Callable[..., Method]
     defaults: Point
@@ -56,7 +56,7 @@ class MethodFactory:
         return made
 
 
-# The settings of an agent are tuned as if they were a method: their paths are all that matters here.
+# The settings of an agent are tuned like those of a method: only their paths matter here.
 Tunable = Method | MethodFactory
 
 
@@ -107,11 +107,11 @@ def _check_limits(path: str, limits: Any) -> tuple[float, float]:
 def default_box(method: Method, fast: bool) -> Box:
     """Make a box around the method's own step sizes.
 
-    Every c from a hundredth to a hundred times what it is, and one shift for all steps, from a tenth of the smallest to
+    Every c from a hundredth to a hundred times its value, and one shift for all steps, from a tenth of the smallest to
     a hundred times the largest. An averaging weight λ has its c within a factor ten and keeps its own shift.
 
     Args:
-        fast: False where ω has no entries, so that β means nothing.
+        fast: False if ω has no entries, so that β has no effect.
     """
     box, shifts = Box(), {}
     for path, schedule in paths(method).items():
@@ -135,7 +135,7 @@ def default_box(method: Method, fast: bool) -> Box:
 
 
 def at_edge(tunable: Tunable, point: Mapping[str, float], box: Box) -> dict[str, tuple[Side, tuple[float, float]]]:
-    """The settings within a tenth of the log range of a limit that they could pass: which, and twice the range there.
+    """The settings within a tenth of the log range of an extendable limit, with the range doubled there.
 
     The range is doubled on the log scale, as far as the fields' own rules allow.
     """
@@ -154,12 +154,12 @@ def is_inside(point: Mapping[str, float], box: Box) -> bool:
 
 
 def round_into(point: Mapping[str, float], box: Box) -> Point:
-    """Round to three digits, which are enough for a step size, without leaving the box."""
+    """Round to three digits without leaving the box."""
     return {path: min(max(float(f"{value:.3g}"), box[path][0]), box[path][1]) for path, value in point.items()}
 
 
 def _furthest(tunable: Tunable, path: str, here: float, there: float, weight: bool = False) -> float:
-    """The value nearest to ``there``, on the way from ``here``, that the method accepts; a ``weight`` stays below 1."""
+    """The accepted value nearest to ``there`` between it and ``here``; a ``weight`` stays below 1."""
 
     def is_accepted(value: float) -> bool:
         try:

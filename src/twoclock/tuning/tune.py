@@ -61,41 +61,41 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
 ) -> Tuned | TunedMethods:
     """Find the settings of a method that are best at a horizon, by successive halving over seeds and steps.
 
-    Of 8·2^(rungs−1) settings the better ones go to the next rung, with twice the steps until the horizon is reached
-    and then with twice the seeds; half of a rung's settings are survivors, half are new ones between them. Every rung
-    has new seeds, which all rivals share. A setting with a seed that diverges loses to all that have fewer.
+    Of 8·2^(rungs−1) settings the better ones go to the next rung. It has twice the steps, or twice the seeds once the
+    horizon is reached. Half of a rung's settings are survivors, half are new ones between them. Every rung has new
+    seeds, which all settings share. A setting with more diverged seeds ranks lower.
 
     **With truth** the score is the mean of a metric at the end, or the area under its curve. **Without** it is the
     residual of ``tc.residual``, ‖θ−θ*‖² to first order, from as many fresh samples as the run had steps.
-    **An agent** is tuned on its environment, by what it is paid over the later half of its steps.
+    **An agent** is tuned on its environment, by its mean cost or reward over the later half of its steps.
 
     Args:
         problem: as for ``solve``; for an agent an environment, as for ``agents.run``.
-        method: what is tuned; its own settings are tried too if they lie in the space. A mapping of labels to methods
-            tunes each with the same budget, and compares the winners on seeds that no tuning has seen. A function that
-            makes a method from a few positive numbers is tuned by its arguments, which the space names. Or an agent.
+        method: the method to tune; its own settings are tried too if they lie in the space. A mapping of labels to
+            methods tunes each with the same budget, and compares the winners on seeds that no tuning has seen. A
+            function that makes a method from a few positive numbers is tuned by the arguments that the space names. An
+            agent is tuned by its arguments.
         space: path → (low, high), both positive, on a log scale; paths as for ``grid``, also tied ones:
             ``{"alpha.c": (0.1, 10), "alpha.shift,beta.shift": (10, 1000)}``. By default a box around the method's own
             step sizes. For several methods one space for all, or label → space. For an agent, which has no default, the
             paths are those of its arguments: ``{"sigma": (0.1, 3), "method.alpha.c": (0.01, 1)}``.
-        steps: the horizon at which the settings are to be good.
-        budget: seed-steps to spend on each method, fresh samples included; by default enough for 8 seeds in the first
-            rung.
-        metric: a metric of the problem, which is minimised, or "residual" to do without truth. By default its error,
-            gap or gradient, or else its residual. For an agent "mean_cost", or with a minus "mean_reward" or
-            "mean_return"; its costs, where it knows them.
+        steps: the horizon for which the settings are optimised.
+        budget: the seed-steps for each method, fresh samples included; by default enough for 8 seeds in the first rung.
+        metric: a metric of the problem, which is minimised, or "residual", which needs no known answer. By default its
+            error, gap or gradient, or else its residual. For an agent "mean_cost", its default if it knows its costs,
+            or "mean_reward" or "mean_return", which are maximised.
         by: "end", the metric's mean over seeds at the horizon; "area", the geometric mean of those means over the last
             two decades of steps, which is the area under the curve in a log-log picture.
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory needs; "both" tunes with and
-            without, and compares. λ ≤ 1 holds in any case.
+            without this condition, and compares. λ ≤ 1 is always required.
         widen: while the leader lies at an edge of the box, make it twice as wide there (on the log scale) and try
-            settings from the new part; for at most two rungs' worth of the work, which the budget includes. By default
-            the default box is widened, and one that was given is not.
-        rungs: how often; one more doubles the settings that are tried.
+            settings from the new part; for at most the work of two rungs, which is part of the budget. By default only
+            the default box is widened.
+        rungs: the number of rungs; one more doubles the number of settings.
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound, engine: as for ``solve``.
         progress: show a bar of the seed-steps spent.
-        x0, step_timeout, processes: of an agent's environment, as for ``agents.run``.
+        x0, step_timeout, processes: for an agent's environment, as for ``agents.run``.
 
     >>> import twoclock as tc
     >>> found = tc.tune(tc.problems.quadratic(dim=2), tc.Fast(), {"alpha.c": (0.1, 10)}, steps=200, rungs=2)
@@ -143,7 +143,7 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
 
 
 def _search(searches: Mapping[str, Halving], budget: object, by: By, progress: bool) -> Tuned | TunedMethods:
-    """Tune each within the budget; where there are rivals, compare the winners on fresh seeds."""
+    """Tune each within the budget; if there are several, compare the winners on fresh seeds."""
     import pandas as pd
 
     prices = {label: halving.price() for label, halving in searches.items()}
@@ -223,7 +223,7 @@ def _check_entries(
 
 
 def _choose_metric(example: Problem, metric: object, by: By) -> str:
-    """What to compare: what was asked for, or an error that the problem knows, or the residual; never a guess."""
+    """The metric: the requested one, or an error that the problem measures, or the residual."""
     if metric is not None and not isinstance(metric, str):
         raise InputError(f"`metric` must be text, got {validation.short_repr(metric)}; leave it out to have it chosen")
     known: list[str] = []

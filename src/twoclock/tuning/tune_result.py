@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN = 8  # rows of a ranking in a notebook
-_CLEARLY = 0.01  # of the score of the start: less than that below it is standing still
+_CLEARLY = 0.01  # of the score of the start: a smaller improvement counts as none
 _SIDES = {"low": "lower", "high": "upper"}
 
 
@@ -26,7 +26,7 @@ class Tuned:
     Attributes:
         method: the method with the best settings, ready for ``solve``; the agent, for ``agents.run``.
         settings: those settings, path → number.
-        metric: what was compared: the mean over seeds of this metric, or of the residual.
+        metric: the metric whose mean over seeds was compared, or the residual.
         ranking: one row for each setting tried, the best first, later rungs before earlier ones. It has the settings,
             ``score`` with the 95 % interval ``low`` to ``high``, the share of seeds ``diverged``, ``steps``, ``seeds``
             and ``rung``. In the last rung ``ratio`` is its score over the best one's on the shared seeds, with the
@@ -35,11 +35,11 @@ class Tuned:
         sensitivity: how the score changes when one setting moves and the others stay at their best: ``setting``,
             ``value`` and the columns of the ranking, the best one's row included; on the seeds of the last rung.
         edge: the settings whose best value lies at a limit of the box, path → "low" or "high". A better one may lie
-            beyond; ``widen=True`` looks there.
-        start: the score of standing still at the start, on the seeds of the last rung; None for an agent. The repr says
-            where the choice does not beat it.
-        spec: what was spent and how; ``space`` is the box as searched in the end, ``given`` as at first; ``rough``
-            says that it was judged by residuals whose samples follow θ, which the curvature leaves out.
+            beyond; ``widen=True`` searches there.
+        start: the score of the start itself, on the seeds of the last rung; None for an agent. The repr says if the
+            choice is not better.
+        spec: the work and the options. ``space`` is the final box and ``given`` the first one; ``rough`` is True if
+            residuals of samples that depend on θ were used, since the curvature ignores that dependence.
     """
 
     method: Method
@@ -59,7 +59,7 @@ class Tuned:
 
     def __repr__(self) -> str:
         last = self.ranking[self.ranking["rung"] == self.ranking["rung"].max()]
-        # A score that is not positive has no ratio; then overlapping intervals count as a tie.
+        # Scores that are not positive have no ratio; then overlapping intervals count as a tie.
         unknown = last["ratio"].isna() & (last["low"] <= last["high"].iloc[0])
         tied = int(((last["ratio_low"] <= 1) | unknown).iloc[1:].sum())
         return (
@@ -82,7 +82,7 @@ class TunedMethods(Mapping[str, Tuned]):
     """Several methods, each at its best settings; a mapping from labels to ``Tuned``.
 
     Attributes:
-        tuned: label → what was found for that method.
+        tuned: label → the ``Tuned`` of that method.
         ranking: one row per method, the best first, on seeds that no tuning had seen: ``label``, ``spent``, and the
             other columns as of ``Tuned.ranking``.
         metric: what was compared.
@@ -105,7 +105,7 @@ class TunedMethods(Mapping[str, Tuned]):
 
     @property
     def methods(self) -> dict[str, Method]:
-        """Each at its best settings, ready for ``solve``."""
+        """The methods at their best settings, ready for ``solve``."""
         return {label: found.method for label, found in self.tuned.items()}
 
     def plot(self) -> Figure:
@@ -166,7 +166,7 @@ def _describe_horizon(spec: Mapping[str, Any]) -> str:
 
 
 def _describe_caveats(found: Tuned) -> str:
-    """What is at the edge, and what to do about it, where the score is rough or no better than that of the start."""
+    """Reservations: settings at an edge, a rough score, or one no better than that of the start."""
     rough = "; the samples follow θ, so the residual is a rough guide" if found.spec["rough"] else ""
     best = found.ranking.to_dict("records")[0]
     if found.start is not None and not best["score"] < found.start - _CLEARLY * abs(found.start):

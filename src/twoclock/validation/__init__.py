@@ -1,4 +1,4 @@
-"""Checks of single values: numbers, counts, choices, paths and functions, and of memory, each answered in one line.
+"""Checks of numbers, counts, choices, paths, functions and memory, with one-line messages.
 
 A message names the argument, the rule and the remedy. Frozen classes state a check with their field.
 """
@@ -30,7 +30,7 @@ _traces = itertools.count()
 
 
 def short_repr(value: object) -> str:
-    """A wrong value as a message shows it: short, on one line, whatever it is."""
+    """A short text of any wrong value, on one line, for a message."""
     if isinstance(value, int) and abs(value) >= 10**18:
         return f"an integer of {value.bit_length()} bits"
     try:
@@ -41,7 +41,7 @@ def short_repr(value: object) -> str:
 
 
 def as_whole(value: Any) -> int | None:
-    """A whole number, also one that is written as a float; None for anything else, and truth values are no numbers."""
+    """The value as a whole number, also if it is a float; None for anything else, truth values included."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return int(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
@@ -64,7 +64,7 @@ def is_positive(value: object, *, or_zero: bool = False) -> bool:
 
 
 def check_labels(name: str, labelled: Iterable[object]) -> None:
-    """Refuse a label that is no text, or that no file can hold."""
+    """Refuse a label that is not text, or that cannot be stored in a file."""
     for label in labelled:
         if not isinstance(label, str) or any("\ud800" <= letter <= "\udfff" for letter in label):
             raise InputError(f"`{name}` must map text labels to {name.rstrip('s')}s, got the label {short_repr(label)}")
@@ -89,7 +89,7 @@ def number(
     below: bool = False,
     remedy: str = "",
 ) -> float:
-    """The value as a float from ``least`` to ``most``, ``above`` the one and ``below`` the other if so wished."""
+    """The value as a float from ``least`` to ``most``; ``above`` and ``below`` exclude the ends."""
     if isinstance(value, jax.core.Tracer):
         raise InputError(
             f"`{name}` must be one number, got a traced value; a problem is made, as in `forest()`, before it is solved"
@@ -122,14 +122,14 @@ AT_LEAST_ONE = (lambda v: v >= 1, "be at least 1")
 
 
 def _is_numeric(dtype: Any) -> bool:
-    """Whether arrays of the type hold numbers, also of those types that NumPy does not know (bfloat16, PRNG keys)."""
+    """Whether arrays of the type hold numbers; also for types that NumPy does not know (bfloat16, PRNG keys)."""
     return bool(jnp.issubdtype(dtype, np.number))
 
 
 def check_number(what: str, value: Any, rule: Callable[[float], bool], words: str, remedy: str = "") -> float | None:
     """Check that ``value`` is one finite number that obeys the rule; a tracer was checked when it was a number.
 
-    Returns a float for a number that JAX does not take as it is (a fraction, an integer beyond 32 bits), else None.
+    Returns a float for a number that JAX does not accept (a fraction, an integer beyond 32 bits), else None.
     """
     if getattr(value, "ndim", 0):
         raise InputError(
@@ -158,7 +158,7 @@ def _as_float(value: Any) -> float:
 
 
 def whole(name: str, value: object, least: int = 1, most: int = 2**63 - 1) -> int:
-    """The value as an integer from ``least`` to ``most``; the default fits in a machine's number and in a record."""
+    """The value as an integer from ``least`` to ``most``; by default it must fit in 64 bits."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         got = "a traced value" if isinstance(value, jax.core.Tracer) else short_repr(value)
         raise InputError(f"`{name}` must be a whole number, got {got}; try {least}")
@@ -183,7 +183,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def check_key(value: object) -> None:
-    """Check that it is a key of JAX, a typed one or a pair of 32-bit words, and can be drawn from here."""
+    """Check that it is a key of JAX, typed or a pair of 32-bit words, from which this process can draw."""
     refuse_fork()
     kind = getattr(value, "dtype", None)
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
@@ -206,7 +206,7 @@ def function(name: str, value: object, *arguments: str) -> None:
         raise InputError(f"`{name}` must be a function, got {type(value).__name__}")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # some built-in functions do not say what they take
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return
     try:
         signature.bind(*arguments)
@@ -218,7 +218,7 @@ def function(name: str, value: object, *arguments: str) -> None:
 _NUMBER_ASKED = (
     "must not ask for the number in an array that is only known in the run (by float, int or range); keep it an array"
 )
-# What JAX raises where a traced function does what it must not, the special cases first.
+# JAX's errors for forbidden operations in a traced function, special cases first.
 _TRACE_ERRORS = {
     jax.errors.TracerBoolConversionError: "must not branch on a value that is only known in the run; write "
     "`jnp.where(condition, a, b)`, or `jax.lax.cond`",
@@ -231,7 +231,7 @@ _TRACE_ERRORS = {
 
 @contextmanager
 def readable_trace_errors(name: str) -> Iterator[None]:
-    """Report in one line what a user's function called ``name`` does wrong while it is traced."""
+    """Report in one line the error of a user's function ``name`` while it is traced."""
     try:
         yield
     except InputError:
@@ -244,12 +244,12 @@ def readable_trace_errors(name: str) -> Iterator[None]:
 
 
 class CallbackFailed(InputError):
-    """A user's function failed that a program called back."""
+    """A callback into a user's function failed."""
 
 
 @contextmanager
 def readable_callback_errors() -> Iterator[None]:
-    """Report in one line what a function of the user's raised that a program called back."""
+    """Report in one line the error of a callback into a user's function."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -262,7 +262,7 @@ def readable_callback_errors() -> Iterator[None]:
 
 
 def trace_anew() -> AbstractContextManager[object]:
-    """A context in which JAX traces a user's own jitted functions again: a constant in them may have changed."""
+    """A context in which JAX retraces a user's own jitted functions, since a constant in them may have changed."""
     return set_xla_metadata(twoclock_trace=f"anew {next(_traces)}")
 
 
@@ -272,7 +272,9 @@ def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
         return jax.eval_shape(f, *args)
 
 
-_jax_in_use = _forked = False  # by this library in this process; whether this one was forked from such a process
+_jax_in_use = _forked = (
+    False  # whether this library started JAX in this process; whether this process was forked from such a one
+)
 
 
 def refuse_fork() -> None:
@@ -287,7 +289,7 @@ def refuse_fork() -> None:
 
 
 def _note_jax() -> None:
-    """See before a fork whether the user's own code started JAX: its worker threads have a name, where Linux says."""
+    """Detect before a fork whether the user's own code started JAX, by the names of its threads on Linux."""
     global _jax_in_use
     with suppress(OSError):
         _jax_in_use |= any(name.read_bytes().startswith(b"tf_") for name in Path("/proc/self/task").glob("*/comm"))
@@ -315,7 +317,7 @@ def check_size(what: str, numbers: int) -> None:
 
 
 def available_memory() -> int | None:
-    """The bytes that this process can still have, or None where the system does not say."""
+    """The bytes that this process can still allocate, or None if the system does not report them."""
     found = []
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
@@ -323,7 +325,7 @@ def available_memory() -> int | None:
     except (OSError, KeyError, ValueError):
         with suppress(AttributeError, OSError, ValueError):
             found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    # What is left of a container's share: there is no such file, or it says "max", where there is no limit.
+    # The rest of a container's share; without a limit there is no such file, or it says "max".
     for folder, limit, used in ((_GROUP, "max", "current"), (_GROUP / "memory", "limit_in_bytes", "usage_in_bytes")):
         with suppress(OSError, ValueError):
             left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())

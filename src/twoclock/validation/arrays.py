@@ -1,4 +1,4 @@
-"""Checks of arrays and pytrees that a user gives, and the names that annotations have for arrays."""
+"""Checks of a user's arrays and pytrees, and type names of arrays for annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = jax.Array | np.ndarray
 """NumPy's outside a trace, JAX's inside one."""
 if TYPE_CHECKING:
     Number = Float[Array, ""]
-else:  # a plain number is as good as an array without axes
+else:  # a plain number counts as an array without axes
     Number = Float[Array, ""] | np.floating | float
 Vector = Float[Array, " d"]
 State = Int[Array, ""]
@@ -25,14 +25,14 @@ State = Int[Array, ""]
 Words = UInt32[Array, " words"]
 """Random bits, a word of 32 for each choice."""
 
-_DEEPEST = 100  # JAX gives up on deeper trees with an error that names no argument
+_DEEPEST = 100  # JAX refuses deeper trees with an error that names no argument
 _SUM_TOLERANCE = 1e-6  # a table stored in float32 passes
 
 
 def as_array(
     name: str, value: object, what: str = "an array of numbers", *, finite: bool = True
 ) -> Float[np.ndarray, "*shape"]:
-    """The value as a float64 array. Text is no number, though NumPy would read it, nor is a masked entry."""
+    """The value as a float64 array. Text, which NumPy would convert, and masked entries are refused."""
     if np.ma.is_masked(value):
         raise InputError(f"`{name}` must have no masked entries, which have no value; fill them first")
     try:
@@ -49,7 +49,7 @@ def as_array(
 
 
 def check_distributions(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.ndarray, "*rows n"]:
-    """The table with rows, along the last axis, that are probability laws; scaled to sum to 1 in double precision."""
+    """The table with rows, along the last axis, that are probability distributions; scaled to sum to 1 in float64."""
     if (table < 0).any():
         where = tuple(map(int, np.argwhere(table < 0)[0]))
         raise InputError(f"`{name}` must hold probabilities, got {table[where]:g} at {list(where)}")
@@ -63,7 +63,7 @@ def check_distributions(name: str, table: Float[np.ndarray, "*rows n"], row: str
 
 
 def check_distribution(name: str, value: object, states: int, remedy: str) -> Float[np.ndarray, " s"]:
-    """The value as a probability law over the states."""
+    """The value as a probability distribution over the states."""
     new = as_array(name, value)
     fits = new.shape == (states,)
     if not fits or (new < 0).any() or abs(new.sum() - 1) > _SUM_TOLERANCE:

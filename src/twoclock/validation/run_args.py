@@ -1,4 +1,4 @@
-"""The arguments of a run: problem, method, steps, seeds, marks, and how it is watched."""
+"""The arguments of a run: problem, method, steps, seeds, marks and progress."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, 
 from twoclock.validation import as_whole, check_memory, choice, function, is_positive, short_repr, trace_shapes, whole
 
 _HORIZON = 2**31 - 1
-_INTEGER = 80  # bytes of one in a list, and of its row in a table
-_LONGEST_STREAM = 10_000_000  # an iterator that gives more may never end
+_INTEGER = 80  # bytes of a seed in a list, and of its row in a table
+_LONGEST_STREAM = 10_000_000  # a longer iterator may never end
 
 
 def check_problem(problem: object) -> ProblemSource:
@@ -60,7 +60,7 @@ def check_factory(
 
 
 def check_method(method: object, name: str = "method") -> Method:
-    if isinstance(method, type):  # a class has the functions of its objects and would pass for one
+    if isinstance(method, type):  # a class has the functions of its objects, so it would pass the test below
         raise InputError(f"`{name}` must be a method, got the class {method.__name__}; call it, `{method.__name__}()`")
     if not isinstance(method, Method):
         remedy = "derive its class from tc.Method" if hasattr(method, "step") else "try tc.Fast()"
@@ -110,7 +110,7 @@ def check_marks(marks: object, steps: int) -> list[int]:
 
 
 def _wholes(values: object, name: str, most: int) -> list[int] | None:
-    """Whole numbers one after the other, or None; never more of them than there can be, nor than the memory holds."""
+    """A sequence of whole numbers, or None; at most as many as there can be and as the memory holds."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         return None
     count = len(values) if isinstance(values, Sized) else 0
@@ -137,7 +137,7 @@ def check_numbers(precision: object, bound: object) -> None:
 
 
 def check_pace(block: object, checkpoint_every: object, progress: object) -> None:
-    """How a run goes about it; none of these changes what it computes."""
+    """Check the options that do not change the result of a run."""
     if block is not None and (as_whole(block) or 0) < 1:
         raise InputError(f"`block` must be at least 1, got {short_repr(block)}; leave it out to have it chosen")
     if not is_positive(checkpoint_every, or_zero=True):
@@ -148,6 +148,6 @@ def check_pace(block: object, checkpoint_every: object, progress: object) -> Non
 
 
 def check_progress(progress: object) -> None:
-    # A step-size schedule is callable too, but made of numbers.
+    # A step-size schedule is callable too, but it consists of numbers.
     if not isinstance(progress, bool) and not (callable(progress) and jax.tree_util.all_leaves([progress])):
         raise InputError(f"`progress` must be True, False or a function, got {short_repr(progress)}")

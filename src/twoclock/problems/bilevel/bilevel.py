@@ -88,15 +88,16 @@ def bilevel(
 
     Args:
         outer: f, a function ``(x, y, outer_batch) -> scalar``, the mean over the batch.
-        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y. Where it is not, as a network's
-            loss, a warning says what was measured: y then finds a local minimum, and v follows where G allows it.
+        inner: g, a function ``(x, y, inner_batch) -> scalar``, strongly convex in y. If it is not, as for a network's
+            loss, a warning reports the measured curvature: y then finds a local minimum, and v follows where G allows
+            it.
         sampler: ``key -> (inner_batch, outer_batch)``, or a pair of samplers (inner, outer) such as
             ``sampling.Minibatches(data, size)``.
         x: the start of the outer variable, any pytree of floats.
         y: the start of the inner variable, any pytree of floats.
-        v_scale: s. G needs it small where the outer loss curves more than the inner one; chosen from measured curvature
-            if None. It slows v down by the same factor. With 1 the standard method is SOBA.
-        levels: y and v have clocks of their own in place of s, which is then 1:
+        v_scale: the factor s. It must be small where the outer loss curves more than the inner one, and it slows v down
+            by the same factor. None chooses it from measured curvature. With 1 the standard method is SOBA.
+        levels: whether y and v have separate step sizes instead of s, which is then 1:
             ``tc.Fast(alpha, (beta_y, beta_v), lam)``.
         measure: ``measure(x, (y, v)) -> {name: scalar}``, recorded at the marks.
         truth: an object with ``h``, ``omega_star`` and ``measure``, where the answer is known.

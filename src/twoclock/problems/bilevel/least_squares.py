@@ -1,4 +1,4 @@
-"""Bilevel and minimax problems made of least squares on finite data: large if one likes, all known in closed form."""
+"""Bilevel and minimax problems from least squares on finite data, of any size, with solutions in closed form."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def quadratic_bilevel(
 
     Args:
         dim_x, dim_y: dimensions of x and of y.
-        samples, batch: items of each level, and how many of them a step takes.
+        samples, batch: the number of items of each level, and how many of them each step takes.
         condition: ratio of the largest to the smallest variance of the data.
-        noise: standard deviation of what no y can fit.
+        noise: standard deviation of the part that no y can fit.
         replace: draw batches with replacement; otherwise every item comes once per epoch.
         v_scale: see `bilevel`; chosen from the curvature if None, which gives this 0.25 at the default settings.
         seed: draws the data.
@@ -139,7 +139,7 @@ def quadratic_minimax(
 def _draw_inner(
     dim_x: int, dim_y: int, samples: int, batch: int, condition: float, noise: float, seed: int
 ) -> tuple[np.random.Generator, tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    """Check the arguments, draw the inner level's data a, b, c and take their moments; the generator has more."""
+    """Check the arguments, draw the inner level's data a, b, c and compute their moments; the generator has more."""
     dim_x, dim_y, samples = whole("dim_x", dim_x), whole("dim_y", dim_y), whole("samples", samples)
     whole("batch", batch, 1, samples)
     check_size("`samples`, `dim_x`, `dim_y`", (samples + 2 * dim_x + 2 * dim_y) * (dim_x + dim_y))

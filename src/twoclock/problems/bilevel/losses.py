@@ -1,4 +1,4 @@
-"""A user's losses: the problems made of them, their checks, their means over batches, and how curved they are."""
+"""A user's losses: problems made of them, checks, means over batches, and curvature."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Operators = tuple[Callable[[PyTree, PyTree], PyTree], Callable[[PyTree, PyTree],
 Product = Callable[[Float[np.ndarray, " n"]], Array]
 
 _log = logging.getLogger("twoclock")
-_PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches that a curvature is measured on, and numbers in them at most
-_SLOW = 1 << 22  # unknowns times batches from which it takes more than about a second
+_PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches for the measurement of curvature, and the most numbers in them
+_SLOW = 1 << 22  # unknowns times batches from which the measurement takes more than about a second
 _DENSE = 128  # the most unknowns for which the matrix itself is formed
 _FLAT = 1e-7
 
 
 @pytree
 class MeasureOnly:
-    """A truth of which the user gives only ``measure(theta, omega) -> {name: scalar}``."""
+    """A user's ``measure(theta, omega) -> {name: scalar}`` without known answers."""
 
     measure: Measure = static()
 
 
 class LossProblem(Problem):
-    """A problem made of losses on batches: exact means where the data are finite, the answer where a user knows it."""
+    """A problem made of losses on batches, with exact means where the data are finite."""
 
     sampler: Sampler
     truth: PyTree  # an object with h, omega_star and measure, a `MeasureOnly`, or None
@@ -53,7 +53,7 @@ class LossProblem(Problem):
 
     @abstractmethod
     def operators(self, x: PyTree) -> Operators:
-        """F and G on a sample; their means, where the data are finite, for None."""
+        """F and G on a sample; for None their means, where the data are finite."""
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return self.operators(x)[0](theta, omega)
@@ -86,7 +86,7 @@ class LossProblem(Problem):
 
 
 def check_truth(truth: PyTree, measure: Measure | None) -> PyTree:
-    """The truth that a user gives, or else what is measured."""
+    """The user's truth, or a truth with the user's ``measure`` alone."""
     if truth is None and measure is not None:
         function("measure", measure, "theta", "omega")
         return MeasureOnly(measure)
@@ -149,7 +149,7 @@ def check_scalar(loss: Loss, name: str, *args: PyTree) -> None:
 
 
 def draw_probes(sampler: Sampler, unknowns: int) -> PyTree:
-    """Batches to measure curvature on, stacked: all of finite data, else enough draws that curvature can show."""
+    """Stacked batches for the measurement of curvature: all of finite data, else enough draws."""
     whole = sampling.epoch(sampler)
     if whole is not None:
         return whole
@@ -164,7 +164,7 @@ def draw_probes(sampler: Sampler, unknowns: int) -> PyTree:
 
 
 def announce_slow_check(loss: str, unknowns: int, probes: PyTree, skip: str) -> None:
-    """Say that the curvature of a large loss is being measured, and how to skip it."""
+    """Announce that the curvature of a large loss is being measured, and how to skip it."""
     count = max((len(leaf) for leaf in jax.tree.leaves(probes)), default=1)
     if unknowns > _DENSE and unknowns * count > _SLOW:
         _log.warning(
@@ -194,7 +194,7 @@ class CurvatureWarning(UserWarning):
 
 
 def extreme_eigenvalues(product: Product, size: int) -> tuple[float, float]:
-    """The smallest and the largest eigenvalue of a symmetric operator; NaN where they cannot be had."""
+    """The smallest and the largest eigenvalue of a symmetric operator; NaN if they cannot be computed."""
     from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
     if size <= _DENSE:
@@ -246,7 +246,7 @@ class InnerProblem:
         return extreme_eigenvalues(product, 2 * self.size)[0]
 
     def solution(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """About y* and v*, where a run will spend its time: minimise, then solve Hv = ∇_y f."""
+        """Approximate y* and v*, near which a run spends its time: minimise, then solve Hv = ∇_y f."""
         from scipy.optimize import minimize
         from scipy.sparse.linalg import LinearOperator, cg
 
@@ -264,13 +264,13 @@ class InnerProblem:
 
 
 def is_curved(curvature: tuple[float, float]) -> bool:
-    """Whether the smallest eigenvalue is positive, against the largest."""
+    """Whether the smallest eigenvalue is positive, relative to the largest."""
     smallest, largest = curvature
     return smallest > _FLAT * max(largest, 0.0)
 
 
 def check_curvature(loss: str, inner: InnerProblem, remedy: str, *, refuse: bool = False) -> None:
-    """Say what was measured of a loss that is not strongly convex in y; refuse it, or one that has no minimum."""
+    """Warn of a loss that is not strongly convex in y as measured; refuse one without a minimum."""
     here = inner.curvature(inner.start)
     if is_curved(here):
         return
@@ -291,7 +291,7 @@ def check_curvature(loss: str, inner: InnerProblem, remedy: str, *, refuse: bool
 def choose_v_scale(inner: InnerProblem) -> float:
     """The largest s of 1, ½, ¼, … at which G keeps half of what strong monotonicity sH alone would give.
 
-    It is measured at the start and at the inner solution, where H is positive definite; 1 where it is at neither.
+    It is measured at the start and at the inner solution, where H is positive definite; s is 1 if it is at neither.
     """
     points = [(inner.start, jnp.zeros_like(inner.start)), inner.solution()]
     curved = [(y, v, low) for y, v in points for low, high in [inner.curvature(y)] if is_curved((low, high))]

@@ -42,7 +42,7 @@ class BlindCriticWarning(UserWarning):
 
 @pytree
 class LqrActorCritic(Problem):
-    """The actor-critic on a simulated plant, the plant's exact answers its truth half; see `lqr_actor_critic`."""
+    """The actor-critic on a simulated plant, with the plant's exact answers; see `lqr_actor_critic`."""
 
     lqr: Lqr
     operators: ActorCritic
@@ -70,9 +70,9 @@ class LqrActorCritic(Problem):
         return jax.random.normal(key, (sum(self.K0.shape),), jnp.asarray(self.K0).dtype)
 
     def draw(self, u: Float[Array, " z"], theta: Gain, env: Env) -> tuple[Sample, Env]:
-        # The action in z' is drawn now, from the present gain, and z' is the next step's z: the cost in the J row is of
-        # an action that the gain before this one took. With ``expected_action`` the action in z is drawn now, and z'
-        # has the mean action.
+        # The action in z' is drawn now, from the present gain, and z' is the next step's z. So the cost in the J row
+        # belongs to an action of the previous gain. With ``expected_action`` the action in z is drawn now, and z' has
+        # the mean action.
         (here, watch), n = env, theta.shape[1]
         if self.operators.expected_action:
             gain, watch = self._supervise(theta, here, watch)
@@ -95,14 +95,14 @@ class LqrActorCritic(Problem):
         return Guarded(self.operators, self.bounds).G(theta, omega, x)
 
     def report(self, env: Env) -> dict[str, Array]:
-        """How often the guard has stepped in; nothing without one."""
+        """The guard's counts of interventions; empty without a guard."""
         return {} if self.bounds is None else self.bounds.report(env[1])
 
     def h(self, theta: Gain) -> Number:
         return self.lqr.J(theta, self.sigma)
 
     def field(self, theta: Gain) -> Gain:
-        """What F averages to at ω*(θ): half the natural gradient, which is not ∇h but ∇h in another metric."""
+        """The mean of F at ω*(θ): half the natural gradient, which is ∇h in another metric."""
         return self.mean_F(theta, self.omega_star(theta))
 
     def omega_star(self, theta: Gain) -> Critic:
@@ -113,13 +113,13 @@ class LqrActorCritic(Problem):
         return f if self.bounds is None else self.bounds.scale_F(f)
 
     def mean_G(self, theta: Gain, omega: Critic) -> Critic:
-        """The exact mean of G over the stationary law of θ, by Gaussian moments."""
+        """The exact mean of G over the stationary distribution of θ, by Gaussian moments."""
         mean = self.lqr.critic_mean(theta, self.sigma, omega["J"], omega["Omega"])
         g = {"J": self.operators.kappa * (omega["J"] - self.lqr.J(theta, self.sigma)), "Omega": mean}
         return g if self.bounds is None else self.bounds.scale_G(g)
 
     def confine(self, theta: Gain) -> Gain:
-        """A gain that costs no more than K₀: θ, or one on the way from θ to K*."""
+        """A gain that costs no more than K₀: θ, or one between θ and K*."""
         most = float(np.asarray(self.h(self.K0)))
         for share in 0.8 ** np.arange(100):
             nearer = self.K_star + share * (theta - self.K_star)
@@ -128,7 +128,7 @@ class LqrActorCritic(Problem):
         return self.K_star
 
     def pl_constants(self, thetas: Sequence[Gain]) -> dict[str, Any]:
-        """Those of the gains that cost no more than K₀: J − J* ≤ ‖Σ_{K*}‖/σ_min(R)·‖E_K‖², and ∇J = 2E_KΣ_K.
+        """Constants for the gains that cost no more than K₀: J − J* ≤ ‖Σ_{K*}‖/σ_min(R)·‖E_K‖², and ∇J = 2E_KΣ_K.
 
         E_K is the mean of F at ω*. Σ_K is at least Ψ + σ²BBᵀ, and at most (J(K₀) − σ² tr R)/σ_min(Q).
 
@@ -155,7 +155,7 @@ class LqrActorCritic(Problem):
         }
 
     def _supervise(self, K: Gain, x: Float[Array, " n"], watch: PyTree) -> tuple[Gain, PyTree]:
-        """The gain that acts in state x: K's own unless a guard steps in."""
+        """The gain that acts in state x: K unless a guard intervenes."""
         return (K, None) if self.bounds is None else self.bounds.supervise(K, x, watch)
 
     def _disturbance(self, u: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -190,7 +190,8 @@ def lqr_actor_critic(
 
     Args:
         lqr: the plant and its cost.
-        sigma: exploration, u ~ N(−Kx, σ²I). From it alone the critic learns what actions cost; a small σ blinds it.
+        sigma: exploration, u ~ N(−Kx, σ²I). The critic learns the cost of actions from it alone, so σ must not be too
+            small.
         K0: the first gain, which must stabilise; zero by default.
         kappa: the weight of the J row; 1 is the paper's, and not enough for a monotone critic at every gain.
         expected_action: average over the next action in closed form; on the paper's regulator the final gap falls by
@@ -251,7 +252,7 @@ def _read_start(n: int, m: int, Omega0: ArrayLike | None, J0: float | None, x0: 
 def simulate_plant(
     lqr: object, sigma: float, K0: ArrayLike | None, kappa: float, expected_action: bool, guard: object
 ) -> LqrActorCritic:
-    """Make the problem, whether or not its critic sees enough."""
+    """Make the problem, without the check that its critic can learn."""
     if not isinstance(lqr, Lqr):
         raise InputError(f"`lqr` must be a tc.models.Lqr, got {type(lqr).__name__}; build one with `Lqr(A, B, Q, R)`")
     sigma = number("sigma", sigma, 0, 1e50)

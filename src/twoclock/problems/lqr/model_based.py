@@ -1,4 +1,5 @@
-"""LQR by two clocks on a model: least squares for the plant and one step of the Riccati equation, a sample each."""
+"""LQR on two clocks by a model: per sample, a least-squares update of the plant and one step of the Riccati
+equation."""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ from twoclock.validation.arrays import Array, Number
 
 __all__ = ["ModelCritic", "lqr_model"]
 
-Policy = dict[str, Array]  # ``K``, the gain, and ``P``, the value of states that it rests on
+Policy = dict[str, Array]  # ``K``, the gain, and ``P``, the value of states
 # ``M``, the mean of vvᵀ, v = (x, u, x') or (x, u, 1, x'), and ``seen``, the share of samples in it against the prior.
 Moments = dict[str, Array]
-_ENOUGH = 10  # samples for each entry of (x, u) from which a model is believed. With fewer it fits the noise.
-# The gain follows the value once a step changes that by no more than this share: on its way from Q to the solution it
-# passes through gains that do not stabilise.
+_ENOUGH = 10  # samples per entry of (x, u) from which a model is used. With fewer it fits the noise.
+# The gain follows the value once a step changes the value by no more than this share: on the way from Q to the solution
+# it would pass through gains that do not stabilise.
 _SETTLED = 0.1
 
 
 @pytree
 class ModelCritic:
-    """The two operators of a regulator that learns a model. They use samples and no plant.
+    """The two operators of a regulator that learns a model. They use samples alone, never A or B.
 
         F = (K, P) − (K⁺, P⁺)       K⁺ = (R + B̂ᵀPB̂)⁻¹B̂ᵀPÂ,    P⁺ = Q + K⁺ᵀRK⁺ + (Â − B̂K⁺)ᵀP(Â − B̂K⁺)
         G = M − vvᵀ                 v = (x, u, x'),           [Â B̂] = M_x'z M_zz⁻¹
@@ -40,14 +41,14 @@ class ModelCritic:
     The clocks are swapped: the model ω = M is slow and θ = {K, P} is fast. With α = 1 and β = 1/(k+2)
     (``methods.running_means``) M is the plain mean, so [Â B̂] is the least-squares estimate from all samples, and each
     sample takes one step of the Riccati recursion. A floor under β forgets, for a plant that drifts. θ stays as it is
-    for the first ten samples per entry of (x, u), and the gain also while the value is still on its way.
+    for the first ten samples per entry of (x, u), and the gain also until the value has nearly converged.
 
     Args:
         Q, R: the cost of states and of actions.
-        ridge: of the least squares; the prior counts as one sample.
+        ridge: the ridge of the least squares; the prior counts as one sample.
         intercept: also fit the d of x' = Ax + Bu + d + w; v is then (x, u, 1, x').
-        known: the last rows of [A B], where they are known: of a state made of past outputs, those that shift it. Only
-            the entries of x' before them are learnt and are part of v.
+        known: the last rows of [A B] if they are known, such as those that shift a state of past outputs. Only the
+            entries of x' before them are learnt and are part of v.
 
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
@@ -60,16 +61,16 @@ class ModelCritic:
 
     @property
     def outputs(self) -> int:
-        """How many entries of x' are learnt."""
+        """The number of entries of x' that are learnt."""
         return len(self.Q) - (0 if self.known is None else len(self.known))
 
     @property
     def enough(self) -> int:
-        """How many samples are needed before the model is believed."""
+        """The number of samples before the model is used."""
         return _ENOUGH * (len(self.Q) + len(self.R))
 
     def start(self, K: Float[Array, "m n"]) -> tuple[Policy, Moments]:
-        """The gain K, the value Q of standing still, and the prior."""
+        """The gain K, the value Q, and the prior."""
         K = jnp.asarray(K)
         m, n = K.shape
         M = self.ridge * jnp.eye(n + m + self.intercept + self.outputs, dtype=K.dtype)
@@ -93,7 +94,7 @@ class ModelCritic:
         return rows, offset
 
     def noise(self, omega: Moments) -> Float[Array, "p p"]:
-        """The covariance of what the model leaves unexplained, of the entries of x' that are learnt."""
+        """The covariance of the residuals, for the entries of x' that are learnt."""
         M, p = omega["M"], self.outputs
         d = M.shape[0] - p
         return M[d:, d:] - solve_definite(M[:d, :d], M[:d, d:]).T @ M[:d, d:]
@@ -144,13 +145,13 @@ def steady_state(
 ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
     """The x and u with x = Ax + Bu + d at the least xᵀQx + effort·uᵀRu, by the equations of its Lagrangian.
 
-    With ``effort`` 1 it is where the law with the least mean cost holds the plant: the mean of any law is a steady
-    state, and its cost that of the mean plus that of the deviations. Pass ``jax.numpy`` as ``xp`` inside a trace.
+    With ``effort`` 1 it is the mean state of the law with the least mean cost: the mean of any law is a steady state,
+    and its cost is that of the mean plus that of the deviations. Pass ``jax.numpy`` as ``xp`` inside a trace.
     """
     n, m = len(Q), len(R)
     G = xp.concatenate([xp.eye(n, dtype=ab.dtype) - ab[:, :n], -ab[:, n:]], axis=1)
     W = xp.block([[Q, xp.zeros((n, m), dtype=ab.dtype)], [xp.zeros((m, n), dtype=ab.dtype), effort * R]])
-    W = W + 1e-12 * xp.trace(W) * xp.eye(n + m, dtype=ab.dtype)  # what costs nothing is left near zero
+    W = W + 1e-12 * xp.trace(W) * xp.eye(n + m, dtype=ab.dtype)  # directions without cost stay near zero
     rows = xp.block([[W, G.T], [G, xp.zeros((n, n), dtype=ab.dtype)]])
     found = xp.linalg.solve(rows, xp.concatenate([xp.zeros(n + m, dtype=ab.dtype), offset]))
     return found[:n], found[n : n + m]
@@ -191,7 +192,7 @@ class LqrModel(Problem):
         return self.plant.h(theta["K"])
 
     def omega_star(self, theta: Policy) -> Moments:
-        """The moments of (x, u, x') under the gain K, by samples alone."""
+        """The moments of (x, u, x') under the gain K."""
         lqr = self.plant.lqr
         ab = jnp.concatenate([jnp.asarray(lqr.A), jnp.asarray(lqr.B)], axis=1)
         z = lqr.covariance(theta["K"], self.plant.sigma)
@@ -215,7 +216,7 @@ class LqrModel(Problem):
 def lqr_model(
     lqr: Lqr, sigma: float = 1.0, K0: ArrayLike | None = None, ridge: float = 1e-6, guard: Guard | bool | None = None
 ) -> LqrModel:
-    """Learn the optimal gain of a linear plant from one trajectory of it, by way of a model.
+    """Learn the optimal gain of a linear plant from one trajectory, through a model.
 
     θ = {"K": gain, "P": value of states}, ω has the second moments of (x, u, x'); the operators are those of
     `ModelCritic`, to be run with ``methods.running_means()``. A run measures ``gap`` J(K) − J*, ``error`` ‖K − K*‖²,

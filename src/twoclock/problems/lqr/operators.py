@@ -1,4 +1,4 @@
-"""The operators of the LQR actor-critic, and a guard for learning on a plant. Both see samples, and never A or B."""
+"""The operators of the LQR actor-critic, and a guard for learning on a plant. Both use samples alone, never A or B."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ActorCritic", "Guard"]
 Gain = Float[Array, "m n"]
 Critic = dict[str, Number | Array]  # ``J``, the mean cost, and ``Omega``[z, z]
 Sample = dict[str, Array]  # ``z``, ``next`` and ``c``; a guard adds ``held`` and ``share``
-# The supervisor's memory: ``held`` (is K0 in charge?), ``goal`` (how near must K come back?), and the counts.
+# The supervisor's memory: ``held`` (whether K0 acts), ``goal`` (how near K must come back), and the counts.
 Watch = dict[str, Array]
 # How hard F pulls K back to K0, in units of α. The theory keeps α well below λ, so this much more is still stable.
 _PULL = 10.0
@@ -24,7 +24,7 @@ _PULL = 10.0
 
 @pytree
 class ActorCritic:
-    """The two operators of the actor-critic. They use samples and no plant.
+    """The two operators of the actor-critic. They use samples alone, never A or B.
 
         F = Ω²²K − Ω²¹                                     half the natural gradient of J, once Ω = Ω_K
         G = (κ(J − c),  zzᵀ(zᵀΩz − z'ᵀΩz' + J − c))        z = (x, u), z' = (x', u'), c the cost of z
@@ -49,7 +49,7 @@ class ActorCritic:
     expected_action: bool = checked(flag, default=False, static=True)
 
     def start(self, K: Gain) -> tuple[Gain, Critic]:
-        """θ₀ = K and the ignorant critic, all zero."""
+        """θ₀ = K, and a critic of zeros."""
         K = jnp.asarray(K)
         d = sum(K.shape)
         return K, {"J": jnp.zeros((), K.dtype), "Omega": jnp.zeros((d, d), K.dtype)}
@@ -89,7 +89,7 @@ def quadratic(M: Float[Array, "p p"], v: Float[Array, " p"]) -> Number:
 
 @pytree
 class Bounds:
-    """What a `Guard` measured on its log, and what it does with it inside the loop."""
+    """The bounds that a `Guard` measured on its log, and their use inside the loop."""
 
     K0: Float[Array, "m n"]
     limit: Scalar
@@ -106,8 +106,7 @@ class Bounds:
     def supervise(self, K: Gain, x: Float[Array, " n"], watch: Watch) -> tuple[Gain, Watch]:
         """The gain that acts in state x, and the new memory.
 
-        The supervisor steps in where x leaves normal operation, and out again when x is well inside it and K
-        has come half the way back to K0 from where it was.
+        K0 takes over where x leaves normal operation, until x is well inside it and K has come half the way back to K0.
         """
         size, away = self._size(x), jnp.sum(jnp.square(K - self.K0))
         trip = ~watch["held"] & (size > self.limit)
@@ -122,9 +121,9 @@ class Bounds:
         return jnp.where(held, self.K0, K), new
 
     def judge(self, sample: Sample, watch: Watch) -> tuple[Sample, Watch]:
-        """The sample with how much of it the critic may learn, and the new memory.
+        """The sample with the weight that the critic gives it, and the new memory.
 
-        The share depends on states and actions, never on the critic, so what it weighs keeps its root.
+        The weight depends on states and actions, never on the critic, so the root stays the same.
         """
         n = self.K0.shape[1]
         z, square = sample["z"], jnp.square(sample["z"])
@@ -140,7 +139,7 @@ class Bounds:
 
     def G(self, g: Critic, omega: Critic, x: Sample) -> Critic:
         g = self.scale_G(g)
-        # The J row is a plain average of costs: it cannot run away, and a held plant has costs worth averaging.
+        # The J row is a plain average of costs: it cannot diverge, and the costs under K0 are worth averaging.
         J = jnp.where(x["share"] > 0, g["J"], jnp.zeros_like(g["J"]))
         return {"J": J, "Omega": jnp.where(x["held"], _PULL * omega["Omega"], x["share"] * g["Omega"])}
 
@@ -162,7 +161,7 @@ class Bounds:
 
 @pytree
 class Guarded:
-    """`ActorCritic` or `ModelCritic` under a guard, if there is one, which has judged their samples."""
+    """`ActorCritic` or `ModelCritic`, perhaps under a guard that has judged their samples."""
 
     operators: PyTree
     bounds: Bounds | None
@@ -171,7 +170,7 @@ class Guarded:
         f = self.operators.F(theta, omega, x)
         if self.bounds is None:
             return f
-        if isinstance(f, dict):  # of a model: α is 1, so the gain is K0 at once while the guard holds the plant
+        if isinstance(f, dict):  # for a model α is 1, so the gain is K0 at once while the guard holds the plant
             return f | {"K": jnp.where(x["held"], theta["K"] - jnp.asarray(self.bounds.K0), f["K"])}
         return self.bounds.F(f, theta, x)
 
@@ -182,7 +181,7 @@ class Guarded:
 
 @pytree
 class Guard:
-    """Bounds on the update and on the state, so that a run which would leave the stabilising gains is brought back.
+    """Bounds on the update and on the state, which bring back a run that would leave the stabilising gains.
 
     Before the run the plant is driven by K0 for ``log`` steps. From that log alone come
 
@@ -190,9 +189,9 @@ class Guard:
       unit. Any other is measured in its own root mean square within the critic's update, and so is the cost
       (within span²) within the actor's: steps are then safe in the plant's units, not in the user's. The roots
       of F and G stay where they were.
-    * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it grows no further.
-      Large step sizes need a smaller reach; but a small one weighs states unlike the policy does, and a critic
-      on weighted samples need not be stable.
+    * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it does not grow.
+    Large step sizes need a smaller reach; but a small one weighs states unlike the policy, and a critic on weighted
+    samples need not be stable.
     * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic
       does not learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are
       forgotten, until the state is within half the limit and K has come half the way back.
@@ -204,7 +203,7 @@ class Guard:
     log shows normal operation, and that good gains need no states beyond ``limit``; if they do, the trips say so.
 
     Args:
-        limit: how many root mean squares a state may reach.
+        limit: the largest state, in root mean squares.
         reach: the largest ‖z‖ that the critic learns from in full.
         span: how far from 1 a root mean square may lie before its unit is changed.
         log: the length of the log.

@@ -19,7 +19,7 @@ from twoclock.sampling.transitions import Transitions
 from twoclock.validation import check_key, check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State
 
-# The chains that are not in the catalogue would each be one more for every contract test to run.
+# Further chains are not in the catalogue, since every contract test runs each entry of it.
 __all__ = ["baird", "boyan", "random_policy_evaluation", "spiral", "tsitsiklis_van_roy"]
 __all__ += ["walk_dependent", "walk_inverted", "walk_tabular"]
 
@@ -134,10 +134,10 @@ def _walk(
 
 
 def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, waves: int = 4) -> PolicyEvaluation:
-    """A lazy fair walk round a ring, a reward of 1 in one state, γ = 0.9, and waves of the place as features.
+    """A lazy fair walk round a ring, with a reward of 1 in one state, γ = 0.9, and waves as features.
 
     The features are 1 and the cosines and sines of the first ``waves`` frequencies: orthogonal, and unable to represent
-    V. The walk stays where it is with probability ½ and forgets where it was after some (n/π)² steps: 162 for 40.
+    V. The walk stays in place with probability ½ and forgets its start after some (n/π)² steps: 162 for 40.
     """
     states, waves = whole("states", states, 3), whole("waves", waves)
     check_size("`states`, `waves`", 4 * states * (states + waves))
@@ -178,7 +178,7 @@ def _walk_mdp(states: int) -> Mdp:
 
 
 class SlowWalkSetting(TypedDict):
-    """The arguments that ``policy_evaluation`` and ``models.limit_law`` have in common."""
+    """The common arguments of ``policy_evaluation`` and ``models.limit_law``."""
 
     mdp: Mdp
     features: Float[np.ndarray, "s d"]
@@ -208,8 +208,8 @@ def slow_walk(
 ) -> PolicyEvaluation:
     """Twenty states on a line with walls, a fair walk, and three features that each cover a third of the line.
 
-    The reward grows from 0 on the left to 1 on the right, γ = ½. The walk takes some 80 steps to leave a third: an
-    interval of 95 % that takes steps for independent covers .41 at the median state (``models.limit_law`` has the exact
+    The reward grows from 0 on the left to 1 on the right, γ = ½. The walk takes some 80 steps to leave a third. A 95 %
+    interval that treats steps as independent covers .41 at the median state (``models.limit_law`` gives the exact
     number). On-policy with ``right=0.5``.
     """
     return policy_evaluation(**slow_walk_setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
@@ -238,11 +238,11 @@ def random_policy_evaluation(
     The transitions are alias tables, four bytes per entry: 100 instances of 100 states and 100 actions take 0.4 GB.
 
     Args:
-        key: draws the instance; a solver that gets this function hands each seed its own.
+        key: draws the instance; given this function, ``solve`` draws one per seed.
         states, actions, features: the sizes |S|, |A| and d ≤ |S|.
         gamma: the discount, in [0, 1).
         operator, sampling, ridge, factor, lam: as for ``policy_evaluation``.
-        spread: the scale of the first feature over that of the last, evenly in the logarithm between; the first is 1.
+        spread: the ratio of the first feature's scale, 1, to the last one's; evenly spaced in the logarithm between.
         reward_noise: the scale of the noise that is added to every reward, a draw of Student's t.
         nu: its degrees of freedom, above 2 so that it has a variance, reward_noise²·nu/(nu − 2).
 

@@ -22,7 +22,7 @@ OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
 
 
 class TracedTransition(NamedTuple):
-    """A transition, the trace e that its error belongs to, and 1 − λ."""
+    """A transition, the trace e for its error, and 1 − λ."""
 
     step: Transition
     trace: Vector
@@ -30,7 +30,7 @@ class TracedTransition(NamedTuple):
 
 
 class TraceState(NamedTuple):
-    """What goes from one step to the next: the state, the discount on the way to it, e, and ρ·γ·(follow-on)."""
+    """The state between two steps: the MDP's state, the discount on the way to it, e, and ρ·γ·(follow-on)."""
 
     s: State
     gamma: Number
@@ -44,8 +44,8 @@ class Eligibility:
 
         e ← ρ(γλe + Mφ)        plain: M = 1;  emphatic: f ← 1 + ρ_old·γ·f,  M = λ + (1 − λ)f
 
-    with γ the discount on the way to s, which is 0 where an episode begins, and every state of interest 1. A trace does
-    not depend on θ, so it is part of the sample: θ and ω are free for the method, whichever it is.
+    with γ the discount on the way to s, which is 0 where an episode begins, and every state having interest 1. A trace
+    does not depend on θ, so it is part of the sample, and any method may move θ and ω.
     """
 
     lam: Scalar
@@ -58,7 +58,7 @@ class Eligibility:
     def follow(
         self, x: Transition, gamma: Scalar, phi: Vector, env: TraceState, s: State
     ) -> tuple[TracedTransition, TraceState]:
-        """The sample with its trace, and what the next one builds on."""
+        """The sample with its trace, and the state for the next one."""
         lam = jnp.asarray(self.lam, phi.dtype)
         follow_on = 1 + env.follow_on
         weight = lam + (1 - lam) * follow_on if self.emphatic else 1
@@ -92,8 +92,8 @@ class PolicyEvaluation(Problem):
         etd    F = −δe with emphasis in e  none
 
     With the factor 2 the mean of F of ``tdc`` and ``gtd2`` at ω*(θ) is the gradient of the MSPBE, the h of this problem
-    (with another factor h is factor/2 times it). The fields of ``td`` and ``tdrc`` are gradients of nothing; h is then
-    only a measure. All means are over the state weights D, by default the behaviour's stationary law; those in the
+    (with another factor h is factor/2 times it). The fields of ``td`` and ``tdrc`` are no gradients; h is then only a
+    metric. All means are over the state weights D, by default the behaviour's stationary distribution; those in the
     MSPBE of ``etd`` are over the emphasis, with which TD is stable off-policy. With ``lam`` the MSPBE and θ* are those
     of T^(λ).
 
@@ -225,11 +225,11 @@ def policy_evaluation(
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
         operator: "td", "tdc", "gtd2", "tdrc" or "etd".
         sampling: "iid" (s from the state weights) or "markov" (along one chain under the behaviour).
-        ridge: of "tdrc", 1 by default.
+        ridge: the ridge of "tdrc", 1 by default.
         factor: the factor of F, 2 in the paper.
-        weights: state weights D instead of the behaviour's stationary law; for "iid" alone.
-        theta0: where θ starts, 0 by default.
-        lam: λ of the eligibility traces, in [0, 1]; for "markov" alone. Without it there are none, but those of "etd".
+        weights: state weights D instead of the behaviour's stationary distribution; for "iid" only.
+        theta0: the start of θ, 0 by default.
+        lam: the λ of the eligibility traces, in [0, 1]; for "markov" only. Without it only "etd" has traces.
 
     >>> import numpy as np, twoclock as tc
     >>> mdp = tc.models.Mdp(P=np.full((2, 1, 2), 0.5), r=[[1.0], [0.0]], gamma=0.5)
@@ -237,7 +237,7 @@ def policy_evaluation(
     >>> problem.truth.theta_star.round(4).tolist()
     [1.5, 0.5]
 
-    Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary law.
+    Reference: Zeng & Doan, Section 4.1, with every mean over the behaviour's stationary distribution.
     """
     ridge, traces = check_settings(operator, sampling, ridge, factor, lam)
     pi, b, D = read_policies(mdp, target, behaviour, weights, sampling)
@@ -255,7 +255,7 @@ def policy_evaluation(
 def check_settings(
     operator: str, sampling: str, ridge: float | None, factor: float, lam: float | None = None
 ) -> tuple[float, Eligibility | None]:
-    """The ridge to use, and the traces if there are any, once the choices are known to make sense together."""
+    """Check that the choices are compatible, and return the ridge and the traces, if any."""
     choice("operator", operator, OPERATORS)
     choice("sampling", sampling, ("iid", "markov"))
     if ridge is not None and operator != "tdrc":

@@ -29,7 +29,7 @@ NONLINEAR = ("td", "tdc", "gtd2", "tdrc")
 def value_operators(
     value: Value, operator: str = "tdc", factor: Scalar = 2.0, ridge: Scalar = 1.0
 ) -> tuple[Operator, Operator]:
-    """F and G of a value function V_θ, for samples from anywhere: dicts or objects with s, next_state, rho, r, gamma.
+    """F and G of a value function V_θ, for samples from any source: dicts or objects with s, next_state, rho, r, gamma.
 
         δ = r + γV_θ(s') − V_θ(s),   φ = ∇V_θ(s),   φ' = ∇V_θ(s')
 
@@ -38,13 +38,13 @@ def value_operators(
         tdrc   F of tdc                                             G of tdc + ridge·ω
         td     F = −ρδφ                                             none: ω is left alone
 
-    ∇²V_θ(s)ω is one forward derivative of the gradient; no Hessian is ever made.
+    ∇²V_θ(s)ω is one forward derivative of the gradient; no Hessian is computed.
 
     Args:
         value: V(params, state) -> scalar, with params any pytree.
         operator: "tdc", "gtd2", "tdrc" or "td".
         factor: the factor of F, 2 in the paper.
-        ridge: of "tdrc".
+        ridge: the ridge of "tdrc".
 
     Reference: Maei et al., *Convergent temporal-difference learning with arbitrary smooth function approximation*,
     2009; Ghiassian et al. 2020 (TDRC).
@@ -158,7 +158,7 @@ class NonlinearPolicyEvaluation(Problem):
         return pinv(slopes.T @ slopes + ridge) @ (slopes.T @ delta)
 
     def mean_F(self, theta: PyTree, omega: PyTree, operator: str | None = None) -> PyTree:
-        # Given s, the mean of F is F of one sure transition whose value ahead is Σ_s' (γP)_π(s, s')V_θ(s').
+        # Given s, the mean of F is F of one deterministic transition whose next value is Σ_s' (γP)_π(s, s')V_θ(s').
         def of_state(s: State) -> PyTree:
             def value(params: PyTree, ahead: bool) -> Number:
                 return jnp.asarray(self.chain)[s] @ self._everywhere(params)[0] if ahead else self._at(params, s)
@@ -192,7 +192,7 @@ class NonlinearPolicyEvaluation(Problem):
         best = pinv(slopes) @ delta
         wrong = self._everywhere(theta)[0] - jnp.asarray(self.values)
         metrics: dict[str, Number] = {
-            "gradient": sqnorm(self.mean_F(theta, back(best), "tdc")),  # ∇h(θ), whichever operator is in use
+            "gradient": sqnorm(self.mean_F(theta, back(best), "tdc")),  # ∇h(θ), for any operator
             "rmspbe": jnp.sqrt(jnp.maximum(delta @ (slopes @ best), 0)),
             "rmsve": jnp.sqrt(jnp.sum(jnp.asarray(self.weights) * jnp.square(wrong))),
         }
@@ -220,12 +220,13 @@ def nonlinear_policy_evaluation(
     Args:
         mdp: the decision process.
         value: V(params, state) -> scalar, a JAX function.
-        params: where the parameters start, any pytree of floating-point arrays.
+        params: the start of the parameters, any pytree of floating-point arrays.
         target: the policy π[s, a] to evaluate.
         behaviour: the policy b[s, a] that draws the samples; the target itself by default.
         operator: "tdc", "gtd2", "tdrc" or "td".
         sampling: "iid" or "markov".
-        states: what ``value`` sees of each state, a pytree with a leading state axis; the state's number by default.
+        states: the input of ``value`` for each state, a pytree with a leading state axis; the state's number by
+            default.
         ridge, factor, weights: as for ``policy_evaluation``.
 
     >>> import jax.numpy as jnp, numpy as np, twoclock as tc

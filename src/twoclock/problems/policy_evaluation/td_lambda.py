@@ -1,4 +1,4 @@
-"""TD(λ) with its eligibility trace as the fast variable: the form that step rules such as SwiftTD take."""
+"""TD(λ) with its eligibility trace as the fast variable: the form for step rules such as SwiftTD."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["TracePolicyEvaluation", "trace_operators", "with_trace"]
 
 
 def trace_operators(value: Value) -> tuple[Operator, Operator]:
-    """F and G of TD(λ) with a value function V_θ, for samples from anywhere.
+    """F and G of TD(λ) with a value function V_θ, for samples from any source.
 
         δ = r + γV_θ(s') − V_θ(s),   e = ρ(cω + ∇V_θ(s)),        F = −δe,   G = ω − e
 
-    ω is the trace of the samples before, and a whole step along G makes it e: for `Standard` and its kin take β = 1;
-    `methods.ObGD` and `methods.Intentional` do so without being asked, and need no step size. Samples are as for
-    `value_operators`, with one number more: ``keep``, the factor c by which the trace decays, γλ, and 0 at the first
+    ω is the trace of the earlier samples, and a full step along G makes it e. So `Standard` and similar methods need β
+    = 1; `methods.ObGD` and `methods.Intentional` do this themselves, and need no step size. Samples are as for
+    `value_operators`, with a further number ``keep``: the factor c by which the trace decays, γλ, and 0 at the first
     step of an episode.
 
     Args:
@@ -79,8 +79,7 @@ _F, _G = trace_operators(lambda theta, phi: phi @ theta)
 class TracePolicyEvaluation(Problem):
     """TD(λ) by the operators of ``trace_operators``, F = −δe and G = ω − e with e = γλω + φ.
 
-    The metrics are those of the problem that it was made from, but there is no ``tracking``: ω is a trace, and tracks
-    nothing.
+    The metrics are those of the original problem without ``tracking``, since ω is a trace and tracks nothing.
     """
 
     omega_is_trace = True
