@@ -89,9 +89,9 @@ class Result:
     def arrived(self) -> np.ndarray:
         """For a run without a method, or of ``tc.Zap``: for each seed, whether it has arrived, by a test.
 
-        A seed has arrived if four things hold. The means of F and G at its estimate are zero up to their noise, on
+        A seed has arrived if five things hold. The means of F and G at its estimate are zero up to their noise, on
         fresh samples. That noise is small compared with the means at the start. The samples determine every direction
-        of θ. And the seed agrees with the others.
+        of θ. Steps from there do not lead away, as from a maximum. And the seed agrees with the others.
         """
         return np.asarray([reason == "" for reason in self._objections()])
 

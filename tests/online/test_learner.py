@@ -315,3 +315,46 @@ def test_single_precision_and_large_arrays(engine):
         assert found.theta.dtype == np.float32
         np.testing.assert_allclose(found.theta, share * weights, rtol=1e-5, atol=1e-6)
         weights *= 2
+
+
+def test_learn_one_and_predict_one_are_normalised_least_mean_squares(tmp_path):
+    """θ ← θ − α(θᵀx − y)x/ω and ω ← ω − β(ω − ‖x‖²), by hand; features are dicts, as River's data sets have them."""
+
+    def F(theta, omega, sample):
+        x, y = sample
+        error = theta["slope"] * x["size"] + theta["level"] - y
+        return {"slope": error * x["size"] / omega, "level": error / omega}
+
+    def G(theta, omega, sample):
+        return omega - (sample[0]["size"] ** 2 + 1)
+
+    def predict(theta, x):
+        return theta["slope"] * x["size"] + theta["level"]
+
+    rng = np.random.default_rng(3)
+    sizes = rng.normal(1.0, 2.0, 300)
+    targets = 2 * sizes - 1 + 0.1 * rng.normal(size=300)
+    found = tc.Learner(F, G, tc.Standard(0.3, 0.1), {"slope": 0.0, "level": 0.0}, 4.0, predict=predict)
+    slope, level, omega = 0.0, 0.0, 4.0
+    for size, y in zip(sizes.tolist(), targets.tolist(), strict=True):
+        ahead = slope * size + level
+        np.testing.assert_allclose(found.predict_one({"size": size}), ahead, rtol=1e-10, atol=1e-12)
+        found.learn_one({"size": size}, y)
+        slope, level = slope - 0.3 * (ahead - y) * size / omega, level - 0.3 * (ahead - y) / omega
+        omega = omega - 0.1 * (omega - (size**2 + 1))
+    np.testing.assert_allclose(found.predict_one({"size": 3.0}), 5.0, atol=0.3)
+
+    again = tc.Learner.load(found.save(tmp_path / "saved"), F, G, predict=predict)
+    assert again.predict_one({"size": 3.0}) == found.predict_one({"size": 3.0})
+
+
+def test_learn_one_without_a_target_is_update_and_predict_one_needs_a_function():
+    one, other = learner(), learner()
+    for x in X[:20]:
+        one.learn_one(x)
+        other.update(x)
+    assert one.theta == other.theta
+    with pytest.raises(tc.InputError, match=r"`predict_one` needs .* `predict=lambda theta, x"):
+        one.predict_one(0.0)
+    with pytest.raises(tc.InputError, match=r"`predict` must be a function of \(theta, x\)"):
+        learner(predict=lambda theta: theta)

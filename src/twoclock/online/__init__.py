@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
+Predict = Callable[[PyTree, PyTree], object]
 
 # The entries of a learner's record beyond a result's.
 _KEPT = ("learner", "state")
@@ -58,6 +59,7 @@ class Learner:
         engine: "c" compiles the step with the machine's C compiler; "xla" always works, and takes ten times as long for
             a single sample. "auto" is C where possible.
         example: a sample of the structure of those to come.
+        predict: ``predict(theta, x)``, in NumPy or JAX, for `predict_one`.
 
     >>> import numpy as np, twoclock as tc
     >>> step = tc.Power(0.5, p=0.7)
@@ -85,6 +87,7 @@ class Learner:
         bound: float | None = None,
         engine: str = "auto",
         example: PyTree = None,
+        predict: Predict | None = None,
     ) -> None:
         run_args.check_numbers(precision, bound)
         asked = engines.resolve(engine)
@@ -92,6 +95,9 @@ class Learner:
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # the environment variable is meant for runs
         validation.refuse_fork()
+        if predict is not None:
+            validation.function("predict", predict, "theta", "x")
+        self._predict = predict
         self._loop = UpdateLoop(F, G, method, theta, omega, intervals, measure, precision, bound, asked)
         if example is not None:
             self._loop.begin(example)
@@ -107,6 +113,28 @@ class Learner:
             xs: a sample whose arrays have a leading axis with one entry per sample, or a list of samples.
         """
         self._loop.update_many(xs)
+
+    def learn_one(self, x: PyTree, y: PyTree = None) -> None:
+        """Learn from the sample x or, with a target y, from the sample (x, y); the name is that of River's learners.
+
+        >>> import twoclock as tc
+        >>> learner = tc.Learner(
+        ...     F=lambda theta, omega, x: (theta * x[0] - x[1]) * x[0] / omega,
+        ...     G=lambda theta, omega, x: omega - x[0] ** 2,
+        ...     method=tc.Standard(0.1, 0.1), theta=0.0, omega=1.0, predict=lambda theta, x: theta * x,
+        ... )
+        >>> for k in range(200):
+        ...     learner.learn_one(k % 3 - 1.0, 2 * (k % 3 - 1.0))
+        >>> round(float(learner.predict_one(3.0)), 2)
+        6.0
+        """
+        self.update(x if y is None else (x, y))
+
+    def predict_one(self, x: PyTree) -> object:
+        """The prediction ``predict(theta, x)`` by the present estimate."""
+        if self._predict is None:
+            raise InputError("`predict_one` needs to know how to predict; pass `predict=lambda theta, x: …`")
+        return self._predict(self.theta, x)
 
     @property
     def steps(self) -> int:
@@ -217,6 +245,7 @@ class Learner:
         intervals: Intervals = False,
         measure: Measure | None = None,
         engine: str = "auto",
+        predict: Predict | None = None,
     ) -> Learner:
         """Load a saved learner. It continues bit-for-bit identical to one that never stopped.
 
@@ -229,6 +258,7 @@ class Learner:
             intervals: as it was given, with ``method``.
             measure: as it was given.
             engine: as for a new learner; by default the one that it ran on.
+            predict: as for a new learner.
         """
         validation.check_path("path", path)
         record = storage.load(path)
@@ -240,6 +270,7 @@ class Learner:
             if method is None:
                 method, intervals = serialize.from_json(about["method"]), False
             options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
+            options["predict"] = predict
             options["engine"] = about["engine"] if engines.resolve(engine) == "auto" else engine
             if isinstance(F, Problem):
                 learner = cls(F, method, **options)
