@@ -249,7 +249,7 @@ OTHERS = [
     (lambda: solve_custom(theta=np.zeros(2), F=lambda t, w, x: {"a": t}),
      r"`F` must return the structure of theta, \(2,\), got \{'a': \(2,\)\}"),
     (lambda: tc.solve(BOWL, tc.Polyak(tc.Standard(alpha=lambda k: jnp.ones(3))), 4, 2),
-     r"`alpha` must give one number a step, got shape \(3,\)"),
+     r"`alpha` must give one number per step, got shape \(3,\)"),
     (lambda: solve_custom(F=lambda t, w, x: t if t > 0 else -t), "`F` must not branch .* `jnp.where"),
     (lambda: solve_custom(F=lambda t, w, x: np.sin(t)), "`F` must compute with jax.numpy"),
     (lambda: solve_custom(measure=lambda t, w: {"seed": t}), "`measure` must not call a metric 'seed'"),

@@ -1,1 +1,1 @@
-"""Running steps: lanes of methods × seeds, their random keys, the compiled loop."""
+"""Execution of a run: lanes of methods × seeds, their random keys, and the compiled loop."""

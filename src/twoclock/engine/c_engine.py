@@ -26,10 +26,10 @@ from twoclock.engine.run_batch import Lanes
 FIRST_STRIDE = 1 << 18
 
 TOO_SHORT = "the run is too short to be worth compiling for"
-# Seconds that a compiler takes for a line of a program, well optimised and quickly. Both give the same bits; a program
-# that is compiled quickly takes up to two times as long to run.
+# Seconds that a compiler takes per line of a program, with full optimisation and with little. Both give the same bits;
+# with little optimisation a program may take twice as long to run.
 _PER_LINE, _QUICKLY_PER_LINE = 1.4e-3, 4e-4
-# The share of the run that may go into the better program.
+# The share of a run's time that full optimisation may take.
 _SHARE = 0.2
 
 
@@ -58,7 +58,7 @@ class CEngine:
 
 
 class CProgram:
-    """The program of all lanes; threads share the groups of lanes. Steps with rare branches are taken by XLA."""
+    """The compiled program of all lanes; threads share the groups of lanes. XLA takes the steps with rare branches."""
 
     def __init__(self, work: Lanes, usual: UsualSource, build: Build) -> None:
         source, self.rare = usual.source, usual.rare
@@ -123,7 +123,7 @@ class CProgram:
 
 
 def choose_target(work: Lanes, width: int | None) -> CodeTarget:
-    """Choose as many lanes side by side as fill two vectors, fewer if there are fewer or threads would be idle."""
+    """Choose how many lanes run side by side: as many as fill two vectors, fewer if threads would be idle otherwise."""
     count, seeds = work.shape
     if width is None:
         vector = compiler.vector_bits() // (8 * jnp.result_type(float).itemsize)

@@ -1,4 +1,4 @@
-"""The identity of a function of the host: its code, and every value that it reads."""
+"""The identity of a Python function: its code and every value that it reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import numpy as np
 from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
-# Code below these folders is known by its name; all other code is the user's own and known by what it does.
+# Code in these folders is identified by its name; all other code is the user's own and identified by what it does.
 _FOLDERS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
 _LIBRARIES = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<frozen")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
@@ -36,16 +36,16 @@ _NOISE = {
 
 
 class Unidentified(InputError):
-    """Nothing says whether two of these are the same: an open file, a lock, a C function without a name."""
+    """An object without an identity, such as an open file, a lock, or a C function without a name."""
 
 
 def code_identity(thing: object) -> str:
-    """A digest that is the same for functions that compute the same, in this process and in the next.
+    """Return a digest that is the same, in every process, for functions that compute the same.
 
     It covers bytecode, constants, closures, defaults, the globals that are read (and so on in functions and classes of
     the user's own modules), bound objects, `functools.partial`, objects with ``__call__``, and what a jitted function
-    wraps. Names of local variables, comments and line numbers play no part. A function or class of an installed
-    library is known by its name. Raises `Unidentified` where there is something that cannot be known.
+    wraps. Names of local variables, comments and line numbers do not matter. A function or class of an installed
+    library is identified by its name. Raises `Unidentified` for an object that cannot be identified.
 
     >>> gain = 2.0
     >>> first, again = code_identity(lambda x: gain * x), code_identity(lambda y: gain * y)
@@ -64,7 +64,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self._above: list[object] = []
-        self._known: dict[int, tuple[object, bytes]] = {}  # with the thing itself, so that no other takes its id
+        self._known: dict[int, tuple[object, bytes]] = {}  # holds the object too, so that no other takes its id
 
     def digest(self, thing: object) -> bytes:
         if isinstance(thing, _PLAIN):
@@ -81,7 +81,7 @@ class _Walk:
         return found
 
     def _parts(self, thing: object) -> Iterator[str | bytes]:
-        """What makes the thing what it is."""
+        """Return the parts that identify an object."""
         inner: list[object]
         if isinstance(thing, (np.ndarray, np.generic, jax.Array)):
             if isinstance(thing, jax.Array) and jnp.issubdtype(thing.dtype, jax.dtypes.prng_key):
@@ -181,9 +181,9 @@ def _is_own_module(thing: object) -> bool:
 
 
 def _globals_read(code: CodeType, known: Mapping[str, object], cells: Mapping[str, object]) -> list[object]:
-    """The values of the globals that some code and the functions inside it read, and of entries of the user's modules.
+    """Return the globals, and the entries of the user's modules, that some code and its inner functions read.
 
-    So are entries of a module that a closure holds. A built-in that is not shadowed, and a global without a value yet,
+    Entries of a module in a closure are included. A built-in that is not shadowed, and a global without a value yet,
     are identified by name, which the code holds.
     """
     values: list[object] = []
@@ -212,12 +212,12 @@ def _source(module: str, package: str) -> bytes:
         spec = importlib.util.find_spec(importlib.util.resolve_name(module, package))
         file = spec.origin if spec is not None else None
         return b"" if file is None or _is_library(file) else Path(file).read_bytes()
-    except (ImportError, ValueError, OSError):  # none there is, or one without a file
+    except (ImportError, ValueError, OSError):  # no such module, or one without a file
         return b""
 
 
 def _reduced(thing: object) -> object:
-    """A thing as pickle would take it apart, which nothing that is open, locked or running lets itself be."""
+    """Return the parts into which pickle takes an object; open, locked and running objects refuse this."""
     try:
         taken = copyreg.dispatch_table.get(type(thing), lambda thing: thing.__reduce_ex__(4))(thing)
         if isinstance(taken, str):

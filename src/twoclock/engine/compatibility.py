@@ -34,7 +34,7 @@ _SMALL_LANE, _SMALL_ROW = 4096, 256
 
 
 def check_source(problem: ProblemSource) -> None:
-    """A function of a key that makes problems must make one, and draw it from the key alone."""
+    """Check that a function of a key makes a problem, and draws it from the key alone."""
     program_digest.start_in_precision()
     if isinstance(problem, Problem):
         return
@@ -124,7 +124,7 @@ def footprint(instances: Instances, method: Method) -> Footprint:
     numbers = numbers_as_shapes(method)
     carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
     row = jax.eval_shape(lane_metrics, problem, numbers, carry.state, carry.env)
-    # An instance is there twice: among those of all seeds, and in its group.
+    # An instance is stored twice: among those of all seeds, and in its group.
     return Footprint(
         list(flatten_row(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0
     )
@@ -137,7 +137,7 @@ def metric_names(problem: ProblemSource, methods: Mapping[str, Method]) -> dict[
 
 
 def check_memory(problem: ProblemSource, methods: Mapping[str, Method], seeds: int, marks: int) -> None:
-    """Refuse a run that the memory cannot hold, and say how to split it; an estimate from below."""
+    """Refuse a run that the memory cannot hold, and say how to split it. The estimate is a lower bound."""
     small = len(methods) * seeds * (_SMALL_LANE + marks * _SMALL_ROW)
     if isinstance(problem, Problem) and small + _bytes(problem) < _LITTLE:
         return
@@ -204,7 +204,7 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
 def _check_method(
     problem: Problem, method: Method, theta: PyTree, omega: PyTree, x: PyTree, look: Callable[..., PyTree]
 ) -> None:
-    """What a method makes of these shapes: a state that keeps its shapes, an estimate, a report."""
+    """Check, on these shapes, that a method's state keeps its shapes, and its estimate and report."""
     like = numbers_as_shapes(method)
     name = type(method).__name__
     state = look(f"{name}.init", lambda method, *start: method.init(*start), like, theta, omega)
@@ -242,7 +242,7 @@ def _check_schedules(method: object, omega: PyTree, check: Callable[..., object]
             if check is not None:
                 check(name, schedule, k)
             elif (shape := shape_of(name, schedule, k).shape) != ():
-                raise InputError(f"`{name}` must give one number a step, got shape {shape} at k=0; return a scalar")
+                raise InputError(f"`{name}` must give one number per step, got shape {shape} at k=0; return a scalar")
 
 
 def _name(root: str, path: tuple[object, ...]) -> str:

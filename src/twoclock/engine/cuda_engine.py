@@ -1,9 +1,9 @@
 """The engine for NVIDIA GPUs: the same C as for the CPU, a thread per lane, compiled by NVRTC through cupy.
 
 JAX and the kernels share the memory of the device. Several devices share the seeds. Lanes run unchecked, and those that
-diverge run again, checked. If the lanes are too few to fill a device, what does not depend on the state is done ahead,
-with a thread per step and lane: the bits are the same. The metrics of all lanes take one launch and one transfer; XLA
-measures what cannot be generated (a factorisation, say), and takes over if the two differ.
+diverge run again, checked. If the lanes are too few to fill a device, what does not depend on the state is computed in
+advance, with a thread per step and lane, and the same bits. The metrics of all lanes take one launch and one transfer;
+XLA measures what cannot be generated (a factorisation, say), and takes over if the two differ.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from twoclock.engine.lane_program import MetricsSource
 from twoclock.engine.protocol import EngineError, LaneState, Row, flatten_row, measure_lanes
 from twoclock.engine.run_batch import Lanes, partition
 
-# Threads in a block: a lane needs many registers, and few blocks of many threads would leave processors idle.
+# Threads per block: a lane needs many registers, and a few blocks of many threads would leave processors idle.
 THREADS = 64
 # The steps of the first call, and lanes that are enough to keep a device busy.
 FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
-# Memory for what is done ahead, which is best in the cache; the steps that are worth a launch, and the most for them.
+# Memory for what is computed in advance, which fits the cache; the fewest steps worth a launch; the most memory for it.
 AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
 # Steps that lanes run unchecked before they store their state, and so the most that are repeated if a lane diverges.
 SPAN = 1 << 13
-# As on the CPU: no fused sums, so that compensated ones survive and the bits are those of the program in C.
+# As on the CPU, sums are not fused, so that compensated sums work and the bits are those of the program in C.
 OPTIONS = ("--fmad=false",)
-# For metrics the threads in a block: few, so that few lanes have many processors; and the rows for which a kernel whose
-# text is new here is compared with XLA: in the first one all lanes may be alike.
+# Threads per block for metrics: few, so that a few lanes use many processors. Rows for which a new kernel is compared
+# with XLA: two, since in the first row all lanes may be alike.
 METRICS_THREADS, COMPARED = 32, 2
-# Where a part of a row begins in memory: at a multiple of this.
+# Each part of a row begins in memory at a multiple of this.
 _ALIGNED = 16
 DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no types, and may be missing
 Source: TypeAlias = ProgramSource | SplitProgram
@@ -122,7 +122,7 @@ def _to_device(device: int, *addresses: int) -> DeviceArray:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """A compiled kernel with everything that is the same at each launch."""
+    """A compiled kernel with the arguments that are the same at each launch."""
 
     kernel: Callable[..., None]
     tables: DevicePointers
@@ -220,8 +220,8 @@ class CudaProgram:
         self.metrics = DeviceMetrics(work, device)
         self._launches: dict[str, KernelLaunch] = {}
         self._pipeline: PipelinedKernels | None = None
-        # For each lane the step from which it must run checked, −1 as long as it is finite; the last entry is for all.
-        # It is reused by the next call if no lane diverged.
+        # For each lane the step from which it must run checked, −1 while it is finite; the last entry is for all lanes.
+        # The next call reuses it if no lane diverged.
         self._restart: DeviceArray = None
 
     def place(self, carry: LaneState) -> LaneState:
@@ -284,7 +284,7 @@ class CudaProgram:
         return jax.tree.unflatten(structure, new)
 
     def launch(self, source: ProgramSource, threads: int, handed: Iterable[DeviceArray] = ()) -> KernelLaunch:
-        """Prepare the launch of a kernel that reads the tables of the lanes, and what it is handed; once if nothing."""
+        """Prepare the launch of a kernel that reads the tables of the lanes and its arguments; once if it has none."""
         import cupy
 
         if not handed and source.text in self._launches:
@@ -315,7 +315,7 @@ class PipelinedKernels:
         self.read = [cupy.cuda.Event(disable_timing=True) for _ in self.memories]
 
     def run(self, arrays: DevicePointers, lo: int, hi: int) -> None:
-        """Alternate: the first part of as many steps as there is memory for, then the second."""
+        """Run the first part of as many steps as the buffer holds, then the second, and so on."""
         import cupy
 
         here, aside, read = cupy.cuda.get_current_stream(), self.aside, self.read

@@ -44,8 +44,8 @@ EngineName = Literal["auto", "c", "cuda", "xla"]
 NAMES = get_args(EngineName)
 VARIABLE = "TWOCLOCK_ENGINE"
 
-# What a step costs on XLA, in seconds: for each group of lanes, for each lane, and for each number in a lane's state;
-# and the seconds from which a run is worth its own program, which takes about as long to build.
+# Cost of a step on XLA, in seconds: per group of lanes, per lane, and per number in a lane's state. Last, the seconds
+# from which a run is worth its own program, which takes about as long to build.
 _CPU_COST = (1.5e-6, 8e-8, 2.5e-9)
 _GPU_COST = (4e-5, 1e-9, 0.0)
 WORTH_COMPILING = 1.5
@@ -53,7 +53,7 @@ WORTH_COMPILING = 1.5
 _spent: dict[Hashable, float] = {}  # on XLA in this process, in seconds, by kind of program
 _MAX_KINDS = 256
 
-# Numbers in the noise of one block and group: enough to hide the dispatch, on the CPU few enough to stay in cache.
+# Numbers in the noise of one block and group: enough to hide the dispatch, and on the CPU few enough for the cache.
 CPU_BLOCK_NUMBERS = 1 << 18
 ACCELERATOR_BLOCK_NUMBERS = 1 << 24
 LONGEST_BLOCK = 4096
@@ -61,7 +61,7 @@ LONGEST_BLOCK = 4096
 
 @dataclass(frozen=True)
 class Chosen:
-    """The programs of an engine, and why it is not another; None where it is the one asked for."""
+    """The programs of an engine, and why it is not another; None if it is the one that was asked for."""
 
     name: str
     programs: Sequence[Program]
@@ -125,12 +125,12 @@ def resolve(asked: object) -> str:
 
 
 def predict_seconds(work: Lanes, steps: int, on_gpu: bool) -> float:
-    """Seconds that XLA would take for the steps, roughly."""
+    """Estimate the seconds that XLA would take for the steps."""
     per_group, per_lane, per_number = _GPU_COST if on_gpu else _CPU_COST
     count, seeds = work.shape
     methods, parts = partition(count, seeds, len(jax.devices()) if on_gpu else None)
     state = jax.eval_shape(lambda: start(work)).state
-    # Of a table a step touches a few rows.
+    # A step touches only a few rows of a table.
     numbers = sum(leaf.size for leaf in jax.tree.leaves(state, is_leaf=is_table) if not is_table(leaf))
     return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane + numbers * per_number)
 
@@ -149,7 +149,7 @@ class Xla:
             lanes.count, len(lanes.seeds), None if jax.default_backend() == "cpu" else len(devices)
         )
         homes: list[Sharding | None] = [None] if len(devices) == 1 else [SingleDeviceSharding(d) for d in devices]
-        # Sliced once for each part of the seeds: groups of the same seeds share one copy of their problems.
+        # Sliced once per part of the seeds: groups of the same seeds share one copy of their problems.
         of_seeds = [lanes.part(slice(None), part) if len(seeds) > 1 else lanes for part in seeds]
         every = [(rows, part, some) for rows in methods for part, some in zip(seeds, of_seeds, strict=True)]
         return [
@@ -168,7 +168,7 @@ class Group:
         self.streams = self._here(_streams(np.asarray(lanes.seeds, np.uint32)))
         noise = jax.eval_shape(partial(_noise, size=1, capacity=1), self.instances, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
-        # The walking program is compiled for blocks of this capacity, however much of one is filled at once.
+        # The program is compiled for blocks of this capacity, which may be partly filled.
         numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
         at_most = max(min(LONGEST_BLOCK, numbers // max(count, 1)), 1)
         self.capacity = 1 << at_most.bit_length() - 1  # a power of two
@@ -234,8 +234,8 @@ def _advance(
         new = step_on(problem, method, u, LaneState(state, *rest), k, bound)
         return new.state, (new.env, new.alive, new.last)
 
-    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables stay as
-    # they are: a step touches a few rows of one, and would turn them all.
+    # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables are not
+    # transposed: a step touches only a few rows, and transposing costs all of them.
     axes = jax.tree.map(lambda leaf: 0 if is_table(leaf) else -1, carry.state, is_leaf=is_table)
     by_seed = jax.vmap(instances.exact(lane), in_axes=(instances.seed_axis, None, axes, 0, 0, None), out_axes=(axes, 0))
     by_method = jax.vmap(by_seed, in_axes=(None, 0, 0, 0, None, None))

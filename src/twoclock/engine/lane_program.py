@@ -1,4 +1,4 @@
-"""Programs generated for lanes: their source, cached by kind, and the check of a compiled one against XLA."""
+"""Source of the programs generated for lanes, cached by kind, and the check of a compiled program against XLA."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from twoclock.protocols import Method, Problem, PyTree, Scalar
 
 @dataclass(frozen=True)
 class MetricsSource:
-    """A program that measures, and the metrics of a lane that it writes, as shapes."""
+    """A program that measures, and the shapes of the metrics of a lane that it writes."""
 
     source: ProgramSource
     row: dict[str, PyTree]
@@ -52,7 +52,7 @@ def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
 
 
 def usual_source(work: Lanes, target: CodeTarget) -> UsualSource:
-    """Generate the same for the steps that take no rare branch, which are named beside it."""
+    """Generate the same for the steps without a rare branch; also return which steps those are."""
 
     def make() -> UsualSource:
         example = _example(work)
@@ -72,7 +72,7 @@ def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
 
 
 def split_source(work: Lanes, symmetric: bool = True) -> SplitProgram:
-    """Generate the same in two parts: everything that does not depend on the state is done ahead."""
+    """Generate the same in two parts: what does not depend on the state is computed in advance."""
     kind = _kind(work, _CUDA, f"split {symmetric}")
     return _cached(kind, lambda: codegen.generate_split(_unchecked_lane, _unchecked_example(work, symmetric)))
 
@@ -141,7 +141,8 @@ def _cached(kind: Hashable, make: Callable[[], T]) -> T:
         except Unsupported as reason:
             found = reason
         except Exception as fault:
-            # A fault of the generator must not end a run that XLA can take; one of the user's comes again there.
+            # A fault of the generator must not end a run that XLA can take; a fault of the user's code occurs there
+            # again.
             found = Unsupported(f"the generator failed ({type(fault).__name__}: {str(fault)[:100]})")
         if key is not None:
             with _lock:
@@ -154,7 +155,7 @@ def _cached(kind: Hashable, make: Callable[[], T]) -> T:
 
 
 def kind_of(work: Lanes) -> Hashable:
-    """What all programs of these lanes have in common, whatever the seeds and the numbers of the methods."""
+    """Return what all programs of these lanes share, whatever the seeds and the numbers in the methods."""
     return _kind(work, CodeTarget())
 
 
@@ -182,7 +183,7 @@ def _unchecked_lane(
 
 
 def _example(work: Lanes) -> Example:
-    """Return what one lane sees, as shapes, without computing any of it."""
+    """Return the shapes of what one lane sees, without computing any of it."""
     problem = _without_axis(work.instances.batched) if work.instances.per_seed else work.instances.batched
     problem, method = jax.tree.map(_shape, problem), _without_axis(work.methods)
     carry = jax.eval_shape(partial(protocol.lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
@@ -208,7 +209,7 @@ def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-# The self-check: steps, and methods and seeds, evenly spread: a compiler may be wrong in one branch alone.
+# Size of the self-check: steps, methods and seeds, evenly spread, since a compiler may be wrong in a single branch.
 CHECKED_STEPS = 8
 _CHECKED_METHODS, _CHECKED_SEEDS = 2, 8
 
@@ -220,10 +221,10 @@ def difference_from_xla(
     lo: int,
     all_lanes: bool = False,
 ) -> str | None:
-    """Take a few steps from step ``lo`` by a program and by XLA; say how they differ beyond rounding.
+    """Take a few steps from step ``lo`` by a program and by XLA; return how they differ beyond rounding.
 
     Args:
-        all_lanes: check every lane, and not a few: where XLA takes steps of them anyway, that is one program less.
+        all_lanes: check every lane instead of a few; if XLA takes steps of all of them anyway, this saves a program.
     """
     seeds = range(len(lanes.seeds)) if all_lanes else _spread(len(lanes.seeds), _CHECKED_SEEDS)
     methods = range(lanes.count) if all_lanes else _spread(lanes.count, _CHECKED_METHODS)
@@ -256,7 +257,7 @@ def _spread(count: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)).tolist()
 
 
-# Hardly optimised: some steps of one lane keep LLVM busy for many minutes otherwise, and a check has to be quick.
+# Hardly optimised, since a check has to be quick: LLVM would take many minutes for some steps of one lane.
 @partial(jax.jit, static_argnames=("axis", "traced"), compiler_options=protocol.QUICK_TO_COMPILE)
 def _xla_step(*arguments: PyTree, axis: int | None, traced: TracedProgram | None) -> LaneState:
     """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled.

@@ -31,7 +31,7 @@ if hasattr(signal, "SIGHUP"):  # Windows has none
     _USUAL[signal.SIGHUP] = signal.SIG_DFL
 
 _last: int = signal.SIGINT
-_PAUSE = 0.25  # seconds between two events, about
+_PAUSE = 0.25  # about how many seconds lie between two events
 _DAMAGED = "what was saved is damaged: its arrays are not those of this run; start again without it"
 
 
@@ -110,11 +110,11 @@ def drive(
         marks: increasing step numbers at which to record; the last one ends the run.
         carry, step: the state to continue from and the step that it is at; earlier marks are skipped.
         rows: those of the marks before ``step``.
-        engine: a name (see ``engines``) or an engine. From a checkpoint a run continues on the engine of that.
+        engine: a name (see ``engines``) or an engine. A run continues from a checkpoint on the checkpoint's engine.
         block: the most steps whose noise is drawn at once, on XLA.
         look: called with every event: at each mark, and about four times a second between.
         checkpoints: the run continues from the latest; one is saved every ``save_every`` seconds and at the end.
-        interrupted: called after every event; once it is true, a checkpoint is saved and ``Interrupted`` raised.
+        interrupted: called after every event; once it returns True, a checkpoint is saved and ``Interrupted`` raised.
         until: called at each mark with the rows so far and a function that makes the carry; once it is true, the run
             ends there as if it were the last mark.
         learns: whether the choice of an engine also counts the runs before.
@@ -172,11 +172,12 @@ def drive(
                     stride *= 2
                 if step < mark:
                     pause()
-            # One after the other: JAX may hand the factorisations of two programs to the pool they both wait on.
+            # One after the other: JAX may give the factorisations of two programs to the thread pool on which both
+            # wait.
             found = [program.measure(part) for program, part in zip(chosen.programs, parts, strict=True)]
             rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
             if first == step < marks[-1]:
-                advance(step + 1)  # for its compilation alone: from here on a user's function may change what F reads
+                advance(step + 1)  # only for the compilation: from here on a user's function may change what F reads
             enough = until is not None and until(rows, partial(_join_carries, chosen.programs, parts))
             pause(rows[-1], ends=enough or mark == marks[-1])
             if enough:
@@ -197,11 +198,11 @@ def advance_all(
     hi: int,
     context: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[LaneState]:
-    """Advance the lanes of all programs, each on a thread, in the precision and the context of this one."""
+    """Advance the lanes of all programs, each on a thread, with the precision and the context of this thread."""
     x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
     def here(program: Program, carry: LaneState) -> LaneState:
-        with jax.enable_x64(x64), context():  # a thread would start from the global setting
+        with jax.enable_x64(x64), context():  # a new thread has the global setting
             return program.advance(carry, lo, hi)
 
     return list((map if len(programs) == 1 else pool.map)(here, programs, carries))
@@ -257,10 +258,10 @@ def last_signal() -> int:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Yields a function that says whether a signal came. One that comes again stops at once, as usual.
+    """Yield a function that tells whether a signal came. A second signal stops at once, as usual.
 
-    Python raises KeyboardInterrupt wherever it stands, in the middle of a compilation or of a checkpoint being written.
-    A run notes it instead, and what a scheduler or a closed terminal sends, and stops at the next event.
+    Python raises KeyboardInterrupt anywhere, also in the middle of a compilation or while a checkpoint is written. A
+    run records the signal instead, also one from a scheduler or a closed terminal, and stops at the next event.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # this thread gets no signals
@@ -278,7 +279,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
             if signal.getsignal(number) is note:  # one that was installed during the run stays
                 signal.signal(number, _USUAL[number])
 
-    # Where another handler is in charge, or a signal is ignored as under nohup, it stays so.
+    # Another handler, and a signal that is ignored as under nohup, are left unchanged.
     ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
     for number in ours:
         signal.signal(number, note)
@@ -292,7 +293,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 def watch(
     progress: bool | Callable[[ProgressEvent], None], steps: int, lanes: int, labels: Sequence[str] = ("",)
 ) -> Iterator[Callable[[ProgressEvent], None]]:
-    """What to call with each tick: nothing, the user's own function, or a bar on the terminal."""
+    """Return what to call with each event: nothing, the user's own function, or a bar on the terminal."""
     if callable(progress):
         yield lambda tick: progress(replace(tick, labels=tuple(labels)))
     elif not progress:
@@ -307,7 +308,7 @@ def watch(
 
 @contextmanager
 def tally(progress: bool, label: str) -> Iterator[Callable[[int, int], None]]:
-    """What to call with the work done and the work there is: nothing, or a bar on the terminal."""
+    """Return what to call with the work done and the total work: nothing, or a bar on the terminal."""
     if not progress:
         yield lambda done, total: None
         return
@@ -323,7 +324,7 @@ def progress_bar() -> Any:
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    random.setstate(state)  # rich draws from it when it is imported
+    random.setstate(state)  # rich draws random numbers when it is imported
 
     class Count(ProgressColumn):
         def render(self, task: Task) -> Text:

@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def words(self) -> str:
-        """For a record, to be compared with."""
+        """As text, for a record and for comparison with it."""
         leaves = ", ".join(f"{n} {d}{list(s)}" for n, d, s in zip(self.names, self.dtypes, self.shapes, strict=True))
         return f"{self.structure}: {leaves}"
 
@@ -87,7 +87,7 @@ class Layout:
         return buffers
 
     def many(self, xs: PyTree) -> tuple[int, list[np.ndarray]]:
-        """How many samples a batch has, and its arrays in one piece each, copied only where need be."""
+        """Return the number of samples in a batch and its arrays, contiguous; copied only if necessary."""
         leaves, structure = _flat("xs", xs)
         if structure != self.structure and isinstance(xs, list):
             together = self.buffers(len(xs))
@@ -150,8 +150,8 @@ def _dtype(name: str, leaf: object) -> np.dtype:
 class Live:
     """A lane, compiled for samples like the ``first`` ones, on which the program is checked.
 
-    ``engine`` and ``reason`` say what runs, and why it is not the other; ``traced`` what a step computes, ``identity``
-    is a digest of it with the numbers of operators and method.
+    ``engine`` and ``reason`` say which engine runs, and why not the other. ``traced`` is the program of a step, and
+    ``identity`` a digest of it and of the numbers in operators and method.
     """
 
     def __init__(
@@ -196,13 +196,13 @@ class _Compiled:
     """A compiled step: ``one`` on the sample that lies in the buffers, or ``many``, changing the carry in place."""
 
     def __init__(self, live: Live, walk: Callable[..., None], tables: Arrays, constants: Sequence[np.ndarray]) -> None:
-        # Copies: JAX would give out these conversions of NumPy arrays in any precision while they exist.
+        # Copies, because JAX would return these conversions of NumPy arrays for any precision while they exist.
         self.tables, self.constants = tables, [np.array(constant) for constant in constants]
         self.leaves = pointers(live.leaves)
         self.kept = live.leaves  # they must outlive the pointers to them
         self.ready = pointers([*tables, *live.buffers, *self.constants])
         address = ctypes.cast(walk, ctypes.c_void_p).value  # type: ignore[arg-type]
-        # One step is too short to let other threads in: to get back in line takes longer than the step.
+        # The GIL is kept during one step: to acquire it again would take longer than the step.
         self.at_once = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
         self.walk = ctypes.CFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
 
@@ -268,7 +268,7 @@ def _walk(
 def _compiled(
     live: Live, operators: Operators, method: Method, bound: float | None, xla: _Xla, first: Arrays
 ) -> _Compiled | str:
-    """The C program of the step, once it has shown that it computes what XLA computes; or why there is none."""
+    """Return the C program of the step after comparing it with XLA, or the reason why there is none."""
     found = compiler.find()
     if isinstance(found, str):
         return found

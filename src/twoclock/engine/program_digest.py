@@ -1,4 +1,4 @@
-"""Traces of lanes in the precision of the run: what they compute, whether that is the same each time, its digest.
+"""Traces of lanes in the precision of the run: their digests, and the check that each trace is the same.
 
 JAX calls a user's function once: one that draws or reads a clock is frozen, one that changed is not called again.
 Tracing finds each. The digest of a trace is part of what JAX compiles, so that a changed constant is a new program.
@@ -33,15 +33,15 @@ _SINGLE, _DOUBLE = {"float32", "int32", "complex64"}, {"float64", "int64", "comp
 _JITTED = type(jax.jit(lambda: None))
 _FUNCTIONS = ("init", "noise", "draw", "F", "G", "measure", "report", "step", "estimate")
 
-_converted: set[str] = set()  # the precisions in which programs with NumPy arrays in them were traced
+_converted: set[str] = set()  # the precisions in which programs that hold NumPy arrays were traced
 _made_in_other_precision: set[str] = set()  # digests of programs whose arrays are a user's choice
 _FROM_THE_KEY = (
-    "draw with `jax.random` from the key, carry what changes in `env`, hand a simulator's samples to `tc.Learner`"
+    "draw with `jax.random` from the key, carry what changes in `env`, pass a simulator's samples to `tc.Learner`"
 )
 _OF_PROBLEM = ("init", "noise", "draw", "F", "G", "measure", "report")
 _OF_METHOD = ("init", "estimate", "report")
 
-_passed: dict[int | None, TracedProgram] = {}  # what lanes traced to when they passed all checks
+_passed: dict[int | None, TracedProgram] = {}  # the traces of lanes that passed all checks
 
 
 def trace_lane(
@@ -50,7 +50,7 @@ def trace_lane(
     recording: Callable[[Problem, Method], tuple[Problem, Method]] = lambda problem, method: (problem, method),
     tag: str = "1",
 ) -> TracedProgram:
-    """Trace all that a lane computes; ``recording`` replaces problem and method by ones that record calls."""
+    """Trace a lane's whole computation; ``recording`` replaces problem and method by ones that record calls."""
 
     def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
         return _compute_all(*recording(problem, method), seed, None, k)
@@ -60,10 +60,10 @@ def trace_lane(
 
 
 def _compute_all(problem: Problem, method: Method, seed: Scalar, carry: LaneState | None, k: Scalar) -> PyTree:
-    """All that a lane computes: its start, step k from a carry or from the start, its metrics, its estimate."""
+    """Compute a lane's start, step k from a carry or from the start, its metrics and its estimate."""
     begin = lane_start(problem, method, seed)
     if carry is None:
-        # A step does not know the numbers it begins with, also not those of a constant start.
+        # A step is traced with unknown numbers, even if the start is constant.
         carry = jax.lax.optimization_barrier(begin)
     after = lane_step(problem, method, prng.step_stream(seed), carry, k)
     return begin, after, lane_metrics(problem, method, carry.state, carry.env), method.estimate(carry.state)
@@ -80,7 +80,7 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
         traced = [trace_problem(example if isinstance(problem, Problem) else problem)[0]]
         by_label: dict[str, str] = {}
         for labels in group_by_program(methods):
-            # They differ only in numbers: their program is traced once, on the problem that they run on.
+            # They differ only in numbers, so their program is traced once, on the problem that they run on.
             alike = [methods[label] for label in labels]
             like, seed, k = numbers_as_shapes(alike[0]), np.uint32(0), np.int32(0)
             carry = jax.eval_shape(functools.partial(lane_start, example, seed=seed), like)
@@ -100,7 +100,7 @@ def shape_of(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTre
 
 
 def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy: str = _FROM_THE_KEY) -> None:
-    """Refuse a function that is another program each time: the run would keep the first for all seeds and steps."""
+    """Refuse a function that traces to another program each time: a run would use the first for all seeds and steps."""
     with readable_trace_errors(name):
         if _stable_trace(lambda tag: trace(function, *args, tag=tag)[0], function) is None:
             raise InputError(
@@ -110,7 +110,7 @@ def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy
 
 
 class ShapeRecorder:
-    """One trace of a lane (None where it fails), and the shapes that its functions returned for those given."""
+    """One trace of a lane (None if it fails), with the shapes that its functions returned for the given ones."""
 
     def __init__(self, problem: Problem, method: Method) -> None:
         self.traced: TracedProgram | None = None
@@ -149,7 +149,7 @@ def _call(name: str, args: tuple[PyTree, ...]) -> Hashable:
 
 
 def check_lane(problem: Problem, method: Method, first: TracedProgram | None) -> TracedProgram | None:
-    """What a lane traces to, given a first trace of it; None if that is another program each time."""
+    """Return the trace of a lane, given a first one; None if each trace is another program."""
     traced = _stable_trace(lambda tag: trace_lane(problem, method, tag=tag), (problem, method), first)
     if traced is not None and (kind := _kind(problem, method)) is not None:
         _passed[kind] = traced
@@ -157,9 +157,9 @@ def check_lane(problem: Problem, method: Method, first: TracedProgram | None) ->
 
 
 def passed_before(problem: Problem, method: Method) -> TracedProgram | None:
-    """The trace of this lane, if the same lane passed all checks before and has not changed: one trace instead of ten.
+    """Return the trace of this lane if it passed all checks before and has not changed: one trace instead of ten.
 
-    Two traces that agree, then and now, are what ``check_lane`` asks for; any other outcome is left to the checks.
+    If the trace then and the trace now agree, ``check_lane`` is satisfied; otherwise all checks run.
     """
     passed = _passed.get(_kind(problem, method))
     with suppress(Exception):
@@ -168,13 +168,13 @@ def passed_before(problem: Problem, method: Method) -> TracedProgram | None:
 
 
 def trace_lanes(lanes: Lanes) -> TracedProgram:
-    """Trace one of the lanes, as all are."""
+    """Trace one of the lanes; all have the same program."""
     method = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), lanes.methods)
     return trace_lane(lanes.instances.example, method)
 
 
 def _kind(problem: Problem, method: Method) -> int | None:
-    """A cheap first key of a lane, which need not be unique; None where there is none."""
+    """A cheap first key of a lane, which need not be unique; None if it has none."""
     leaves, structure = jax.tree.flatten((problem, method))
     try:
         return hash((structure, tuple(np.shape(leaf) for leaf in leaves), jnp.result_type(float)))
@@ -195,9 +195,9 @@ def _stable_trace(
 
 
 def start_in_precision() -> None:
-    """Before anything is traced: forget what this library compiled with NumPy arrays in the other precision.
+    """Before the first trace, drop what this library compiled with NumPy arrays in the other precision.
 
-    JAX converts a NumPy array once and gives that out in any precision as long as something traced with it exists.
+    JAX converts a NumPy array once, and reuses that for any precision while a trace that holds it exists.
     """
     _forget(None)
 
@@ -229,7 +229,7 @@ def retrace_once(look: Callable[[], T], owner: object) -> T:
 
 
 def _forget(owner: object) -> None:
-    """Clear what may hold arrays in the other precision: the owner's jitted functions, and our own programs."""
+    """Clear what may hold arrays in the other precision: the owner's jitted functions and this library's programs."""
     functions = list(_jitted_functions(owner, set()))
     if _converted - {jnp.result_type(float).name}:
         for name, module in list(sys.modules.items()):

@@ -1,4 +1,4 @@
-"""The contract of an engine: what a lane computes and measures, and how compiled programs advance many lanes.
+"""The protocol of an engine: what a lane computes and measures, and how compiled programs advance many lanes.
 
 A lane is one method on one seed. Whatever an engine fuses or draws ahead, it returns what ``lane_step`` says, up to
 rounding. Metrics are measured methods × seeds; a history has, for each method, the marks inside the seeds.
@@ -29,17 +29,18 @@ _PAID = ("mean_return", "mean_cost", "mean_reward")  # to an agent, see ``agents
 RESERVED = ("seed", "step", "problem", "method", "diverged")
 
 
-# For programs that run seldom: XLA compiles them in a third of the time. At an option that it does not know it fails.
+# For programs that run rarely: XLA compiles them in a third of the time. An unknown option would be an error.
 QUICK_TO_COMPILE = {"xla_backend_optimization_level": 0}
 if jax.__version_info__ < (0, 11):
     QUICK_TO_COMPILE["xla_cpu_use_fusion_emitters"] = False
-# Numbers in a lane's state up to which measuring it is a matter of compiling. Seeds do not count: they share no number.
+# Up to this many numbers in a lane's state, compiling dominates the cost of measuring it. Seeds do not count, since
+# they share no number.
 _QUICKLY_MEASURED = 1 << 12
 
 
 @runtime_checkable
 class Operators(Protocol):
-    """What a step sees of a problem once the sample is there."""
+    """The part of a problem that a step sees, once the sample is drawn."""
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree: ...
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree: ...
@@ -70,7 +71,7 @@ def lane_step(
 
 
 def trusted_step(problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar) -> LaneState:
-    """``lane_step`` of a lane that is alive, if it still is after the step; nothing here asks whether."""
+    """``lane_step`` without checks, for a lane that is alive before and after the step."""
     x, env = problem.sample(lane_noise(problem, stream, k), carry.state.theta, carry.state.omega, carry.env)
     new = method.step(problem.F, problem.G, carry.state, x, k)
     state = jax.tree.map(
@@ -96,7 +97,7 @@ def step_on(
 def learn(
     operators: Operators, method: Method, x: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
 ) -> LaneState:
-    """Step k on a sample, wherever that comes from."""
+    """Take step k on a sample from any source."""
     old = carry.state
     new = method.step(operators.F, operators.G, old, x, k)
     alive = carry.alive & _within(new, jnp.inf)
@@ -125,7 +126,7 @@ def is_table(node: PyTree) -> bool:
 
 
 def preferred_metric(recorded: Iterable[str]) -> str | None:
-    """The metric to judge by where none is named: one of the preferred, else the first; None where there is none."""
+    """The default metric: the first of the preferred ones, else the first recorded; None if none was recorded."""
     names = list(recorded)
     return next((name for name in (*PREFERRED_METRICS, *_PAID, *names) if name in names), None)
 
@@ -136,7 +137,7 @@ def lane_metrics(problem: Problem, method: Method, state: PyTree, env: PyTree) -
 
 
 def state_metrics(operators: Operators, method: Method, state: PyTree) -> dict[str, PyTree]:
-    """The same without what is reported of the environment."""
+    """The same without the report of the environment."""
     known = operators.measure(*method.estimate(state))
     tracked = {TRACKED + kind: tree for kind, tree in method.track(state).items()}
     return {**known, **method.report(state), **tracked}
@@ -168,7 +169,7 @@ def measure_lanes(instances: Instances, methods: Method, carry: LaneState) -> Ro
     state = jax.device_get(carry.state)
     with np.errstate(all="ignore"):  # of lanes that diverged
         estimates, reported = methods.estimate(state), methods.report(state)
-    # What is measured lies in θ, ω and the environment alone.
+    # The metrics depend on θ, ω and the environment alone.
     known, of_env = jax.device_get(_measure_at(instances, estimates, carry.env))
     return flatten_row({**known, **reported, **of_env}, lanes=2)
 
@@ -198,7 +199,7 @@ def estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, 
     if method.reads_on_host:
         with np.errstate(all="ignore"):
             return method.estimate(jax.device_get(state))
-    # Mostly they lie in the state, and there is nothing to compile.
+    # Usually they are part of the state, and nothing needs to be compiled.
     compile_it = _estimate_each.trace(method, state, program).jaxpr.eqns
     return _estimate_each(method, state, program) if compile_it else jax.vmap(method.estimate)(state)
 
@@ -211,7 +212,7 @@ def _estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree,
 def history_columns(
     rows: Sequence[Row], method: int, seeds: Sequence[int], marks: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """The history of one method, seeds outside and marks inside; lanes beyond the seeds only fill up the program."""
+    """The history of one method, by seed and then by mark; lanes beyond the seeds only fill the program."""
     return {
         "seed": np.repeat(np.asarray(seeds, np.int64), len(marks)),
         "step": np.tile(np.asarray(marks, np.int64), len(seeds)),
@@ -237,10 +238,10 @@ class Program(Protocol):
     stride: int
 
     def place(self, carry: LaneState) -> LaneState:
-        """Its own part of the carry of all lanes, put where it computes."""
+        """Select its part of the carry of all lanes, and transfer it to its device."""
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
-        """Run steps lo … hi−1; they are finished on return. Called from a separate thread."""
+        """Run steps lo … hi−1 to the end. It is called from a separate thread."""
 
     def measure(self, carry: LaneState) -> Row:
         """The metrics of its lanes, each methods × seeds."""
@@ -254,4 +255,4 @@ class Engine(Protocol):
     def name(self) -> str: ...
 
     def compile(self, lanes: Lanes) -> Sequence[Program] | str:
-        """Programs that together advance all lanes, or the reason why this engine cannot take them."""
+        """Return programs that together advance all lanes, or the reason why this engine cannot take them."""

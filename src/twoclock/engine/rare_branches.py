@@ -1,8 +1,8 @@
-"""Branches of a step that are taken rarely, at steps known ahead: a compiled loop does without them.
+"""Branches that are taken only at a few steps, known in advance: a compiled loop does not contain them.
 
-A method that now and then solves equations, such as ``Zap``, does so in a ``lax.cond`` whose predicate depends on the
-step number alone. Such a branch may be nine tenths of a program and of the time that a C compiler needs for it. So the
-loop is made of the usual branches, and stops before each step that takes another, which XLA does as a whole.
+A method that solves equations from time to time, such as ``Zap``, does so in a ``lax.cond`` whose predicate depends on
+the step number alone. Such a branch may be nine tenths of a program and of the time that a C compiler needs for it. So
+the loop is made of the usual branches, and stops before each step that takes another branch; XLA takes that step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as
 
 from twoclock.protocols import PyTree
 
-# Steps that are looked at together; the first of them say how often a branch is taken, and what share of them is rare.
+# Steps that are examined at once; from the first of them comes how often each branch is taken. Below the given share a
+# branch is rare.
 _TOGETHER, _RARE = 1 << 14, 1 / 64
 
 
@@ -35,7 +36,7 @@ class RareSteps:
         known = _depend_on(k, jaxpr)
         conds = [equation for equation in jaxpr.eqns if equation.primitive.name == "cond"]
         self._conds = [e for e in conds if isinstance(e.invars[0], Var) and e.invars[0] in known]
-        self._usual: dict[int, int] = {}  # the branch that nearly all steps take, by the cond's place among these
+        self._usual: dict[int, int] = {}  # the branch that nearly all steps take, by the position of the cond
         if not self._conds:
             return
         indices = [equation.invars[0] for equation in self._conds]
@@ -81,7 +82,7 @@ class RareSteps:
         return jax.tree.unflatten(jax.tree.structure(self._shapes), out)
 
     def _taken(self, first: int) -> list[np.ndarray]:
-        """The branch that each cond takes, at as many steps from the first on as are looked at together."""
+        """Return the branch that each cond takes, at one batch of steps from the first on."""
         steps = first + np.arange(_TOGETHER, dtype=np.int32)
         return [np.asarray(taken) for taken in self._branches(steps)]
 
@@ -113,7 +114,7 @@ def _read(variable: Var | Literal, values: dict[Var, jax.Array]) -> jax.Array:
 
 
 def _evaluate(equation: JaxprEqn, values: dict[Var, jax.Array], branch: int | None = None) -> None:
-    """Add the results of an equation to the values; of a cond, those of one branch if it is given."""
+    """Add the results of an equation to the values; for a cond those of the given branch, if there is one."""
     given = [_read(variable, values) for variable in equation.invars]
     if branch is not None:
         taken: ClosedJaxpr = equation.params["branches"][branch]

@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., PyTree])
 
 LARGEST_GROUP = 256
 SMALLEST_SHARE = 32
-# Lanes of several methods that share the noise of their seeds: as many as a core's own cache holds.
+# The most lanes of several methods that share the noise of their seeds: what a core's own cache holds.
 LARGEST_SHARED_GROUP = 1024
 
 
@@ -53,7 +53,7 @@ class Instances:
         return 0 if self.per_seed else None
 
     def exact(self, function: F) -> F:
-        """A function of a lane as it is to be compiled: if it calls Python, then in the precision of the run."""
+        """A function of a lane as it is compiled; its callbacks into Python, if any, have the precision of the run."""
         return with_exact_callbacks(function) if self.traced is not None and self.traced.calls_python else function
 
     def of(self, seeds: slice) -> Instances:
@@ -78,7 +78,7 @@ def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
 
 
 def make_placeholder(problem: ProblemSource) -> Instances:
-    """Make the instances of one seed with zeros for random draws, where only shapes are needed."""
+    """Make the instances of one seed with zeros for random draws; only their shapes are used."""
     refuse_fork()
     if isinstance(problem, Problem):
         return make_instances(problem, [])
@@ -89,7 +89,7 @@ def make_placeholder(problem: ProblemSource) -> Instances:
 
 
 def trace_problem(problem: ProblemSource) -> tuple[TracedProgram, ClosedJaxpr]:
-    """Trace all that a problem, or a function of a key that makes one, computes of iterates that it does not know."""
+    """Trace the whole computation of a problem, or of a function of a key that makes one, on unknown iterates."""
 
     def make(key: Key) -> Problem:
         return problem if isinstance(problem, Problem) else problem(key)
@@ -118,7 +118,7 @@ def _draw(make: Callable[[Key], Problem], seeds: jax.Array, program: str) -> Pro
 
 @contextmanager
 def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
-    """A function that cannot be called with a key was not meant to make problems."""
+    """Explain that a function which cannot be called with a key makes no problem."""
     try:
         yield
     except InputError:
@@ -130,12 +130,12 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
 
 
 def _cast(tree: PyTree) -> PyTree:
-    """All numbers as arrays, the floats in the precision of the run."""
+    """Convert all numbers to arrays, the floats in the precision of the run."""
 
     def cast(leaf: object) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        # Put there as it is; ``jnp.asarray`` would compile a program for each shape.
+        # Transferred without conversion; ``jnp.asarray`` would compile a program per shape.
         return jax.device_put(array.astype(jnp.result_type(float)) if floating else array)
 
     return jax.tree.map(cast, tree)
@@ -146,8 +146,8 @@ class Lanes:
     """Every method on every seed.
 
     Attributes:
-        methods: methods that differ only in numbers, as one whose leaves have a leading axis (see ``stack``).
-        count: how many methods; one without numbers has no leaf that shows it.
+        methods: methods that differ only in numbers, stacked into one whose leaves have a leading axis (see ``stack``).
+        count: how many methods; the leaves do not show it if a method has no numbers.
         bound: a lane whose θ or ω leaves [−bound, bound] in any entry has diverged.
     """
 
@@ -175,15 +175,15 @@ class Lanes:
 
 
 def stack(methods: Sequence[Method]) -> Method:
-    """Methods that differ only in numbers, as one method with a leading axis on every leaf."""
-    # Put together here, then transferred at once: on a GPU each number would take a tenth of a millisecond.
+    """Stack methods that differ only in numbers into one method with a leading axis on every leaf."""
+    # Stacked here and transferred together: on a GPU each separate number would take a tenth of a millisecond.
     return jax.device_put(
         jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, float) for leaf in leaves]), *methods)
     )
 
 
 def group_by_program(methods: Mapping[str, Method]) -> list[list[str]]:
-    """Labels of methods that differ only in numbers, together: each group runs as one program."""
+    """Group the labels of methods that differ only in numbers; each group runs as one program."""
     groups: dict[object, list[str]] = {}
     for label, method in methods.items():
         leaves, structure = jax.tree.flatten(method)
@@ -197,7 +197,7 @@ def pad_to(items: Sequence[T], size: int) -> list[T]:
 
 
 def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[slice], list[slice]]:
-    """Which methods and which seeds go together, as groups of one shape; accelerators share the seeds evenly."""
+    """Divide methods and seeds into groups of one shape; accelerators share the seeds evenly."""
     if accelerators is None:
         # The largest even share of the seeds that leaves two groups or more; too few seeds to share stay together.
         shares = range(min(LARGEST_GROUP, seeds // 2), SMALLEST_SHARE - 1, -1)
@@ -214,6 +214,6 @@ def partition(methods: int, seeds: int, accelerators: int | None) -> tuple[list[
 
 
 def count_threads() -> int:
-    """One for each core, or what OMP_NUM_THREADS says."""
+    """One thread per core, or the number in OMP_NUM_THREADS."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(int(asked) if asked.isdecimal() else os.cpu_count() or 1, 1)

@@ -36,15 +36,15 @@ F = TypeVar("F", bound=Callable[..., PyTree])
 
 @dataclass(frozen=True)
 class TracedProgram:
-    """What a function computes, as far as a trace shows.
+    """The computation of a function, as far as a trace shows it.
 
     Attributes:
         digest: of the program, every number in it, and what it calls in Python.
         calls_python: whether it calls back into Python (``jax.pure_callback``).
         user_jitted: whether it holds programs of a user's own functions (jitted, or bodies of loops), whose traces JAX
-            remembers, also when a constant in them has changed.
+            remembers even if a constant in them has changed.
         array_types: of the NumPy arrays that it holds.
-        unidentified: why the digest leaves out something that it calls in Python; None where it does not.
+        unidentified: why the digest leaves out a function that it calls in Python; None if it is complete.
     """
 
     digest: str
@@ -54,14 +54,14 @@ class TracedProgram:
     unidentified: str | None
 
     def separate_traces(self) -> AbstractContextManager[object]:
-        """A context in which JAX does not take a user's functions as it remembers them from another program."""
+        """A context in which JAX does not reuse its traces of a user's functions from another program."""
         return set_xla_metadata(twoclock_program=self.digest) if self.user_jitted else nullcontext()
 
 
 def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tuple[TracedProgram, ClosedJaxpr]:
-    """Trace a function again, also what is jitted inside it; its arguments are arrays, or shapes.
+    """Trace a function again, including what is jitted inside it; its arguments are arrays or shapes.
 
-    JAX remembers what is jitted inside for each tag; functions of a user's get one that was never used.
+    JAX remembers jitted functions inside by tag; a user's functions get a tag that was never used.
     """
     with set_xla_metadata(twoclock_trace=tag):
         program = jax.make_jaxpr(lambda *given: function(*given))(*args)
@@ -86,7 +86,7 @@ def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
-    """The digests of one program and every number in it, with each of several sets of numbers for its arguments."""
+    """Return digests of one program and every number in it, one for each of several sets of arguments."""
     of_program, found = _Reader().read(program), []
     for numbers in arguments:
         with_numbers = of_program.copy()
@@ -104,7 +104,7 @@ def array_bytes(tree: PyTree) -> bytes:
 
 
 class _Reader:
-    """Reads programs, each of those inside them once, and notes the arrays and callbacks that they hold."""
+    """Reads programs, each inner program once, and collects the arrays and callbacks that they hold."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray | jax.Array] = []
@@ -159,10 +159,10 @@ class _Reader:
 
 
 def with_exact_callbacks(function: F) -> F:
-    """A function whose callbacks into Python (``jax.pure_callback``, ``io_callback``) have the precision of the run.
+    """Return the function with callbacks into Python (``jax.pure_callback``, ``io_callback``) in the run's precision.
 
-    JAX calls Python on threads that know the global setting only, and rounds float64 to float32 where that says so.
-    Here such numbers travel as pairs of 32 bits.
+    JAX calls Python on threads that have only the global setting, and rounds float64 to float32 if that setting says
+    so. Therefore these numbers are passed as pairs of 32-bit words.
     """
 
     @functools.wraps(function)
