@@ -1,7 +1,7 @@
 """What a step of a bilevel problem costs, beside a hand-written jitted loop of the same update, in turns in one run.
 
-SOBA on the least-squares problem of the experiment, dimensions 100/100 and 1,024 items a level. The loop by hand draws
-its batches with replacement by `jax.random.randint`, has the derivatives worked out on paper, keeps no record, makes no
+SOBA on the experiment's least-squares problem, dimensions 100/100 and 1,024 items per level. The loop by hand draws its
+batches with replacement by `jax.random.randint`, has the derivatives worked out on paper, keeps no record, makes no
 check and stops at no mark: the least that a careful user would write. It has a `vmap` over its seeds.
 """
 
@@ -46,12 +46,12 @@ def by_hand(inner, outer, seeds, steps, batch):
 
 
 def clocks():
-    """Seconds on the wall and of this process: on a busy machine the second says more."""
+    """Wall-clock seconds and processor seconds of this process; on a busy machine the second is more reliable."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
 def ours(problem, steps, seeds):
-    """Seconds a step between two marks of one run: without compiling."""
+    """Seconds per step between two marks of one run, without compiling."""
     reached = {}
 
     def look(tick):

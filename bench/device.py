@@ -1,6 +1,6 @@
 """How fast are the engines on a GPU? The engine cuda beside XLA and CUDA written by hand, in one run, in float64.
 
-Times are slopes: what three times as many steps take longer. So what a run costs before its first step is left out.
+Times are slopes: the additional time of three times as many steps. So the cost before the first step is left out.
 Then whole calls of ``solve``, the second time and later, with all that it measures at the default marks.
 """
 
@@ -53,8 +53,8 @@ class Lqr:
         import cupy
 
         self.seeds = seeds
-        # What is fastest on an H200: that one warp walks and others draw its noise saves 7/8 of the time with 10³ seeds
-        # and half of it with 10⁴.
+        # The fastest form on an H200: one warp steps and others draw its noise, which saves 7/8 of the time with 10³
+        # seeds and half of it with 10⁴.
         name, self.block, self.threads = "many", 64, 64
         if seeds <= 20_000:
             name, (self.block, self.threads) = "few", (8, 128) if seeds <= 2_000 else (32, 256)

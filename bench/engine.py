@@ -33,7 +33,7 @@ FLAGS = ("-O3", "-march=native", "-ffast-math", "-mprefer-vector-width=512", "-s
 
 
 class Yardstick:
-    """The loop by hand, W seeds side by side, groups of seeds shared out over threads."""
+    """The loop by hand, W seeds side by side, groups of seeds divided among threads."""
 
     def __init__(self, width: int, seeds: int, *flags: str) -> None:
         found = compiler.find()
@@ -131,7 +131,7 @@ def compile_source(source: ProgramSource) -> compiler.Build:
 
 
 def begin(console: Console) -> None:
-    """What comes before the first step: generating the text, compiling it, and starting again with what was kept."""
+    """The time before the first step: generating the text, compiling it, and starting again with what was stored."""
     table = Table(title="before the first step, s", title_justify="left")
     for column in ("", "lines", "generate", "compile", "from the cache"):
         table.add_column(column, justify="left" if not column else "right")

@@ -1,4 +1,4 @@
-"""How long is a first call? Each in a new process, without anything compiled and again with what the first one kept.
+"""How long is a first call? Each in a new process, without anything compiled and again with what the first one stored.
 
 Processor time of the process and of the C compilers that it starts, the least of some runs, so that a busy machine
 matters little; on two cores a person waits less. ``import twoclock`` comes beside ``import jax``, which it needs.
@@ -46,7 +46,7 @@ def seconds(arguments: list[str], folder: Path) -> float:
         "JAX_COMPILATION_CACHE_DIR": str(folder / "jax"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    if "twoclock_command" in arguments:  # it keeps what XLA compiles by itself
+    if "twoclock_command" in arguments:  # it stores what XLA compiles already
         kept = {"TWOCLOCK_CACHE": kept["TWOCLOCK_CACHE"]}
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

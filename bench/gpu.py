@@ -1,12 +1,12 @@
-"""What the engines do on a GPU, as ratios, in one run. Each part runs in a process of its own and prints its lines.
+"""What the engines do on a GPU, as ratios, in one run. Each part runs in a separate process and prints its lines.
 
     python bench/gpu.py              # everything, in less than eight minutes on an H200
     python bench/gpu.py lqr scan     # some parts
     python bench/gpu.py --small      # small sizes, also on a CPU: that the parts run at all
 
-It takes the JAX and the cupy that are there and prints their versions; a part that cannot run says why in one line, and
-the others run all the same. Nothing needs a network or an installation. What the machine lacks of pandas,
-python-dateutil, jaxtyping, wadler_lindig and threadpoolctl may come along as wheels in a folder:
+It uses the installed JAX and cupy and prints their versions. A part that cannot run says why in one line, and the
+others run. No network or installation is needed. If the machine lacks pandas, python-dateutil, jaxtyping,
+wadler_lindig or threadpoolctl, wheels of them may be in a folder:
 
     for wheel in wheels/*.whl; do python3 -m zipfile -e $wheel /tmp/more; done
     PYTHONPATH=src:/tmp/more python3 bench/gpu.py
@@ -53,7 +53,7 @@ def on_gpu() -> bool:
 
 
 def time_lanes(name: str, seed_counts: dict[int, int]) -> Iterator[Line]:
-    """The engine cuda beside CUDA by hand, ns a step and seed; with and without fused sums for the latter."""
+    """The engine cuda beside CUDA by hand, ns per step and seed; with and without fused sums for the latter."""
     import device
     import jax
     from workloads import Timed, figure_1, lqr
@@ -80,7 +80,7 @@ def time_lanes(name: str, seed_counts: dict[int, int]) -> Iterator[Line]:
 
 
 def registers(program) -> str:
-    """Of a thread of each kernel, and the bytes that found no room in them."""
+    """The registers of a thread of each kernel, and the bytes that did not fit into them."""
     from twoclock.engine.cuda_engine import load_kernel
 
     source = program.unchecked
@@ -90,7 +90,7 @@ def registers(program) -> str:
 
 
 def time_kernels(program, carry) -> Line:
-    """Each part of a step that is done in two, ns a step and seed: what is done ahead, and the rest."""
+    """Each part of a split step, ns per step and seed: what is done ahead, and the rest."""
     import cupy
     import jax
 

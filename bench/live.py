@@ -1,6 +1,6 @@
 """Time a learner takes for one sample: the README's problem, on one core.
 
-``update`` one by one, its median and 99th percentile; ``update_many``; the same with intervals kept; a regulator's turn
+``update`` one by one, its median and 99th percentile; ``update_many``; the same with intervals; a regulator's turn
 of ``act`` and ``observe``; and, to compare with, a method's step compiled by ``jax.jit`` and called from Python.
 """
 

@@ -1,11 +1,11 @@
-"""How often the intervals of ``tc.evaluate`` cover, at the sizes where its own checks are content.
+"""How often the intervals of ``tc.evaluate`` cover, at the sizes where no check warns.
 
     python bench/log_coverage.py [LOGS] [WORLD …]
 
-Nothing is chosen by looking at coverage. Every world has the same rules: the behaviour does the best with probability ½
-and anything otherwise, the target with probability .9, discount .95, episodes are cut off after 100 steps; Boyan's
+Nothing is chosen by coverage. Every world has the same rules: the behaviour takes the best action with probability ½
+and any action otherwise, the target with probability .9, discount .95, episodes are cut off after 100 steps; Boyan's
 chain and the random MDP are those of ``python -m reproduction logs``. A log has 50, 100, 200, … episodes: the first
-size at which none of ten logs makes a check warn. Coverage is then counted on other logs.
+size at which no check warns on any of ten logs. Coverage is then counted on other logs.
 """
 
 import sys
@@ -38,7 +38,7 @@ def value(found, longest, episodes, seed, **options):
 
 
 def size_of(found, longest):
-    """The first size at which no check warns, and what warned at the sizes before it."""
+    """The first size at which no check warns, and which checks warned at smaller sizes."""
     episodes, why = 50, {}
     while episodes <= LARGEST:
         warned = set()

@@ -3,7 +3,7 @@
 ``bilevel`` reweights data: x has a weight for each item and y is a network, by SOBA. ``minimax`` trains two networks
 against each other, by the averaged method. The loops by hand take the same derivatives in the same way, draw their
 batches with replacement, keep plain float32 and reuse the memory of the last step; they check nothing and record
-nothing. Each run has a process of its own, so that the most memory it ever had is its own.
+nothing. Each run has a separate process, so that its peak memory can be measured.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def inner(x, y, batch):
 
 
 def saddle(x, y, batch):
-    """A network that fits a target, and one that looks for where it errs."""
+    """A network that fits a target, and one that finds where it errs."""
     error = values(x, batch[0]) - batch[1]
     return jnp.mean(error * values(y, batch[0])) - RIDGE * squares(y) / 2
 
@@ -142,7 +142,7 @@ def peak_bytes() -> int:
 
 
 def measure(kind: str, millions: str, way: str, steps: int) -> dict[str, object]:
-    """A run of one of both ``way``s, "ours" or "by hand"."""
+    """A run in one of two ``way``s, "ours" or "by hand"."""
     before = 0 if jax.devices()[0].memory_stats() else peak_bytes()
     seconds = (time_ours if way == "ours" else time_by_hand)(kind, millions, steps)
     return {"us": seconds * 1e6, "MB": (peak_bytes() - before) / 1e6}

@@ -4,7 +4,7 @@
     python bench/peers.py run DIR             # the peers' environment: pip install d3rlpy scope-rl pyarrow
     python bench/peers.py table DIR           # error, coverage, length and seconds of all, as Markdown
 
-Peers have pins of their own (Gymnasium 1.0, PyTorch), so they run in an environment of theirs, on files.
+The peers pin other versions (Gymnasium 1.0, PyTorch), so they run in a separate environment, on files.
 FQE of d3rlpy evaluates a deterministic policy and has no interval, so it is tried on the deterministic ones alone.
 Episodes in scope-rl have one length and no truncation: those that ended are filled up with steps that earn 0 and change
 no ratio.

@@ -1,7 +1,7 @@
 """The time of policy evaluation per step and seed, relative to numba in the same run, and that of Figure 1.
 
 TDC with operator averaging on the paper's random MDPs. One MDP for all seeds is the yardstick's own setting; an MDP for
-each seed, as in Figure 1, asks more of the memory: its tables no longer fit a cache.
+each seed, as in Figure 1, needs more memory: its tables no longer fit a cache.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LARGE = fig1.SIZES["100"]
 
 
 def one_mdp(**settings):
-    """A single instance, as any problem that is handed to ``solve``."""
+    """A single instance, as any problem that is passed to ``solve``."""
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, tc.problems.random_policy_evaluation(jax.random.key(0), **settings))
 
 
 def per_step(problem, method, steps, seeds):
-    """Seconds a step of all seeds, between two marks of one run: without compiling and drawing the instances."""
+    """Seconds per step of all seeds, between two marks of one run: without compiling and drawing the instances."""
     reached = {}
 
     def look(tick):

@@ -3,7 +3,7 @@
     python bench/predictors.py [--steps 5000] [--seeds 40] [--rungs 3]
 
 The rule, written down before the numbers. Two on-policy chains and one off-policy one, in all of which the features can
-represent the values, so that every method is after the same θ: Boyan's chain; the walk of 19 states of Sutton & Barto,
+represent the values, so that every method has the same θ*: Boyan's chain; the walk of 19 states of Sutton & Barto,
 Example 7.1 and Section 12.1, with a feature per state; the five-state chain with inverted features, off-policy. Samples
 come along one chain, the same for every method; a sample counts whether it moves θ or not. λ = 0.8 where there are
 traces. Each method's settings are those that ``tc.tune`` finds for the RMSVE at the end, on seeds from 1,000,000 on.

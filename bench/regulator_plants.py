@@ -5,9 +5,9 @@
     python bench/regulator_plants.py law [plants] [seeds] [steps] [draw]
 
 ``guard``: on every plant a guarded regulator learns from each seed, even seeds with the q critic, odd ones with the
-model critic; in half of the runs something pushes each state to twelve times what the log had shown. The rules: no run
-ends with a gain that does not stabilise the true plant and is called certified; no such gain ever acts; a pushed state
-is in the hands of K0 at the very next step, and the agent says so. ``proofs``: the same of random gains, a third of
+model critic; in half of the runs each state is pushed to twelve times its largest value in the log. The rules: no run
+ends with a certified gain that does not stabilise the true plant; no such gain ever acts; K0 takes over a pushed state
+at the very next step, and the agent says so. ``proofs``: the same of random gains, a third of
 them unstable. ``law``: the excess cost of the learnt law over the optimum, as a ratio to certainty equivalence on the
 same samples. That is least squares with an intercept, the Riccati equation and the steady state in full. It is tried
 with constant disturbances and without, in the plant's units, a thousand times and a thousandth of them. ``draw`` is
@@ -30,7 +30,7 @@ from twoclock.problems.lqr.model_based import steady_state
 
 
 class Plant:
-    """A random plant with one to three states in units of their own, a cost, and a gain that stabilises it."""
+    """A random plant with one to three states in different units, a cost, and a gain that stabilises it."""
 
     def __init__(self, rng: np.random.Generator, disturbed: bool = True, units: bool = True) -> None:
         n, m = int(rng.integers(1, 4)), int(rng.integers(1, 3))

@@ -1,4 +1,4 @@
-"""The table of a bench: printed, and stored where README and docs take their figures from."""
+"""The table of a bench: printed, and stored for README and docs."""
 
 from __future__ import annotations
 

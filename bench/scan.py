@@ -1,7 +1,7 @@
 """How fast is ``tc.scan``? Beside ``lax.scan``, with and without XLA's switch for small loops, and hand-written C.
 
 All in one run, in turns, one thread each, float64; the switch works only before XLA starts, so that column is measured
-in a process of its own. ``python bench/scan.py`` prints the table.
+in a separate process. ``python bench/scan.py`` prints the table.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ compared on other seeds (200, 201, …), each with its own stream and network, t
 as published, nothing tuned. Intervals are 95 %, by Student's t over the seeds; the ratio to tuned Adam is a geometric
 mean, paired by seed.
 
-A first rule, 20,000 samples, layers of 32 and the last moment alone, was given up for what the tuning seeds and seed 0
-showed: on CartPole no rule did much better than the mean of the truth. The seeds compared here were not looked at then.
+A first rule, with 20,000 samples, layers of 32 and the last moment alone, was dropped after the tuning seeds and seed
+0: on CartPole no rule was much better than the mean of the truth. The seeds compared here were not looked at then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Task:
 
 
 def balances(x: np.ndarray, rng: np.random.Generator) -> int:
-    """Pushes towards the side that the pole falls to, three times in four."""
+    """Pushes towards the side to which the pole falls, three times in four."""
     good = int(x[2] + 0.25 * x[3] > 0)
     return good if rng.random() < 0.75 else 1 - good
 

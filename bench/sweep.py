@@ -49,7 +49,7 @@ def one_mdp():
 
 
 def seconds(work) -> np.ndarray:
-    """By the clock, and of all cores together; the second does not mind who else is on the machine."""
+    """Wall-clock seconds, and processor seconds of all cores; the second hardly depends on other programs."""
     jax.clear_caches()
     began = np.array([time.perf_counter(), time.process_time()])
     work()

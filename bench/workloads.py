@@ -1,4 +1,4 @@
-"""What the engines are timed on, and how: lanes that run from step 0, with nothing recorded."""
+"""The workloads of the engines: lanes that run from step 0, with nothing recorded."""
 
 from __future__ import annotations
 

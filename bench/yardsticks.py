@@ -7,7 +7,7 @@ import numpy as np
 
 
 def numpy_loop(steps, seed, keep, other, next_keep, next_other, ratio, reward, Phi, alpha, beta, c, shift, gamma):
-    """(a) What one writes first."""
+    """(a) A first, plain version."""
     rng = np.random.default_rng(seed)
     S, d = Phi.shape
     A = len(ratio) // S

@@ -3,7 +3,7 @@
     python examples/average_reward.py [steps] [picture.png]
 
 Access-control queuing (Sutton & Barto, example 10.2) and RiverSwim, each by an actor, a gain and a differential critic
-on clocks of their own, with the same step sizes for both.
+on separate clocks, with the same step sizes for both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TEMP = 0.1
 
 
 def main(steps: int = 1_000_000, seeds: int = 8, out: Path = Path("average_reward.png")) -> dict[str, float]:
-    """Train, print and draw; how far the mean gain of the policies is below the best there is, as a share of it."""
+    """Train, print and draw; return how far the policies' mean gain is below the best gain, as a share of it."""
     actor, gain, critic, average = (tc.Power(c * 1e5, shift=1e5) for c in (0.03, 0.002, 0.2, 0.5))
     methods = {
         "Fast": tc.Fast(actor, (gain, critic), average),

@@ -1,8 +1,8 @@
-"""Find the wrong labels: every training item has a weight, and a small clean set says which weights are worth having.
+"""Find the wrong labels: every training item has a weight, and a small clean set determines the weights.
 
 The data are scikit-learn's digits. A third of the training labels are replaced by random wrong ones. The inner problem
 fits a softmax regression to the weighted training items, the outer one fits the thousand weights to a hundred clean
-items. Corrupted items lose their weight, and the fit gets back about half of what the corruption cost.
+items. Corrupted items lose their weight, and the fit recovers about half of what the corruption cost.
 
     python examples/bilevel_data_cleaning.py --out cleaning.png
 """
@@ -79,7 +79,7 @@ def plain_fit(data: Any, weight: Any) -> Any:
 
 
 def main(steps: int, seeds: int, items: int, out: Path | None) -> dict[str, float]:
-    """Clean, print what the weights and the test say, draw, and return the numbers."""
+    """Clean the data, print the weights and the test error, draw, and return the numbers."""
     data = corrupted_digits(items, clean=100, share=1 / 3, seed=0)
     bad = data["bad"]
 

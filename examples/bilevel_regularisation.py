@@ -4,7 +4,7 @@ The data are scikit-learn's breast cancer set. The inner problem fits weights on
 the thirty logarithms of the penalties to the validation part; a grid search can afford one penalty for all features.
 Single-loop bilevel descent is compared with the best of a grid and with exact implicit differentiation, which solves
 the inner problem to the end and inverts its Hessian at every step. Step sizes were found by a few tries on the
-validation loss; the sizes of the three parts were settled after a first look at all of them.
+validation loss; the sizes of the three parts were chosen after a first look at all of them.
 
     python examples/bilevel_regularisation.py --out regularisation.png
 """

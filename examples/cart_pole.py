@@ -1,9 +1,9 @@
-"""Keep a pole upright with a regulator that learns on the cart itself, from a gain that only just holds it.
+"""Keep a pole upright with a regulator that learns on the cart, from a gain that barely stabilises it.
 
 The simulator is nonlinear, in plain Python, and is seen only through its states. The regulator starts with a gain that
-costs eight times what it need, fits a model as it goes, and takes one step of the Riccati recursion a sample; a guard
-gives the cart back to the first gain if a state leaves what the first thousand samples showed. What it learns is held
-against the optimum of the true linearisation, which it never sees, by the cost of both on the nonlinear cart.
+costs eight times the optimum. It fits a model and takes one step of the Riccati recursion per sample. A guard returns
+the cart to the first gain if a state leaves the range of the first thousand samples. The learnt gain is compared with
+the optimum of the true linearisation, which it never sees, by the cost of both on the nonlinear cart.
 
     python examples/cart_pole.py [steps]
 """
@@ -41,7 +41,7 @@ def linearised() -> tc.models.Lqr:
 
 
 def cost(gain: np.ndarray, steps: int, seed: int = 1) -> float:
-    """The mean cost a step of u = −Kx on the cart."""
+    """The mean cost per step of u = −Kx on the cart."""
     rng, x, total = np.random.default_rng(seed), np.zeros(4), 0.0
     for shake in rng.standard_normal((steps, 4)) * SHAKE:
         u = -gain @ x

@@ -2,8 +2,8 @@
 
 Without control it runs away, and the first gain is zero: an unstable start. The regulator makes a state of the last six
 positions and the forces between them, fits a model with an intercept, and holds the cart at the set point in the mean.
-The picture has the position, and the mean cost with its interval beside the exact optimum: the best that anyone could
-do who knew the cart, its noise and the wind, saw the same positions and explored as much (LQG).
+The picture has the position, and the mean cost with its interval beside the exact optimum (LQG). The optimum knows the
+cart, its noise and the wind, sees the same positions, and explores as much.
 
     python examples/cart_position.py [steps] [picture]
 """
@@ -30,7 +30,7 @@ POSITION = np.array([[1.0, 0.0]])
 
 
 def optimum() -> float:
-    """The least mean cost a step: noise, what is not seen, the sensor, the force against the wind, and exploration."""
+    """The least mean cost per step: noise, hidden states, the sensor, the force against the wind, and exploration."""
     P, K, noise = np.asarray(CART.value), np.asarray(CART.gain), SENSOR**2 * np.eye(1)
     before = scipy.linalg.solve_discrete_are(CART.A.T, POSITION.T, CART.noise, noise)
     innovation = POSITION @ before @ POSITION.T + noise
@@ -76,7 +76,7 @@ def draw(positions: np.ndarray, costs: np.ndarray, best: float, picture: str) ->
     above.axhline(SET_POINT, linestyle="--", color="black", label="set point")
     above.set(ylabel="position", xlabel="samples", xscale="log", xlim=(10, len(positions)))
     above.legend()
-    k, value, low, high = costs[costs[:, 0] > 512].T  # from where the start is no part of the mean
+    k, value, low, high = costs[costs[:, 0] > 512].T  # from here on the start is not part of the mean
     below.plot(k, value, label="mean cost of the later half")
     below.fill_between(k, low, high, alpha=0.3, label="95 % interval")
     below.axhline(best, linestyle="--", color="black", label=f"exact optimum {best:.3g}")

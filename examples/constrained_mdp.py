@@ -3,7 +3,7 @@
     python examples/constrained_mdp.py [steps] [picture.png]
 
 The multiplier of the limit is the slowest clock, then the policy, then the critics of reward and cost. The same run
-with the multiplier's step a hundred times larger shows what the order is for: it never settles.
+with a step of the multiplier that is a hundred times larger never settles, which shows why the order matters.
 """
 
 from __future__ import annotations

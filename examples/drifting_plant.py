@@ -1,8 +1,8 @@
-"""A plant that changes under its regulator: one that forgets against one that does not.
+"""A plant that changes while it is regulated: a regulator that forgets beside one that does not.
 
 The actuator of a second-order plant wears out: after a third of the run the effect of its actions is a quarter of what
-it was. Both regulators learn a model as they act; the one that forgets follows the plant, the other one keeps averaging
-over a plant that is no more.
+it was. Both regulators learn a model while they act. The one that forgets follows the plant; the other one still
+averages over the old plant.
 
     python examples/drifting_plant.py [steps]
 """

@@ -2,8 +2,8 @@
 
     python examples/frozen_lake.py [steps] [picture.png]
 
-The actor and the critic see one sample a step. The lake's table is used to make the samples and, for the report, to
-know the best that could be had.
+The actor and the critic see one sample per step. The lake's table is used to make the samples and, for the report, to
+compute the optimum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from twoclock import plot
 
 
 def main(steps: int = 3_000_000, seeds: int = 2, size: int = 8, out: Path = Path("frozen_lake.png")) -> float:
-    """Train, print and draw; the mean gap as a share of the best return."""
+    """Train, print and draw; return the mean gap as a share of the best return."""
     env = gym.make("FrozenLake-v1", map_name=f"{size}x{size}")
     mdp, start = tc.models.from_gymnasium(env, gamma=0.95)
     problem = tc.problems.entropy_mdp(mdp, temp=0.01, start=start)
@@ -50,7 +50,10 @@ def main(steps: int = 3_000_000, seeds: int = 2, size: int = 8, out: Path = Path
     ):
         plot.grid_world(ax, values, policy, env.unwrapped.desc)
         ax.set_title(title, fontsize="medium")
-    plot.caption(fig, "FrozenLake, slippery, γ = 0.95, τ = 0.01. Numbers: V. Arrows: as long as the action is likely.")
+    plot.caption(
+        fig,
+        "FrozenLake, slippery, γ = 0.95, τ = 0.01. Numbers: V. An arrow is as long as its action is likely.",
+    )
     out.write_bytes(plot.render(fig)["png"])
     return share
 

@@ -1,10 +1,10 @@
-"""Cross Gymnasium's frozen lake, 8×8 and slippery, in the environment itself, and be judged by the exact answer.
+"""Cross Gymnasium's frozen lake, 8×8 and slippery, in the environment itself, and compare with the exact answer.
 
     python examples/frozen_lake_live.py [samples]
 
-The agent acts and learns from what it sees, a sample at a time. A first walk reaches the goal about once in a thousand
-episodes; what makes it explore is the high value that it gives to unknown states (``initial_value=1``). Only the
-judge knows the lake's table: soft value iteration on it says what could be had at best.
+The agent acts and learns from its observations, one sample at a time. A random walk reaches the goal about once in a
+thousand episodes. The agent explores because it gives a high value to unknown states (``initial_value=1``). Only the
+comparison uses the lake's table: soft value iteration on it gives the optimum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEMPERATURE, GAMMA = 0.003, 0.99
 
 
 def main(samples: int = 80_000, seed: int = 0) -> dict[str, float]:
-    """Learn and print; the share of the best soft return that is missing, the share of episodes at the goal, both."""
+    """Learn and print; return the missing share of the best soft return, and the share of episodes at the goal."""
     env = gym.make("FrozenLake-v1", map_name="8x8")
     agent = tc.agents.EntropyActorCritic(
         int(env.observation_space.n), int(env.action_space.n), TEMPERATURE, gamma=GAMMA, initial_value=1.0, seed=seed
@@ -41,7 +41,7 @@ def main(samples: int = 80_000, seed: int = 0) -> dict[str, float]:
         if i % (samples // 4) == 0:
             J = float(judge.J(np.log(np.maximum(agent.policy, 1e-300))))
             print(f"{i:,} samples: return {J:.3f}; reached the goal in {agent.returns()} of the later half of episodes")
-    print(f"{(time.perf_counter() - began) / samples * 1e6:.0f} µs a sample, the lake's own time included")
+    print(f"{(time.perf_counter() - began) / samples * 1e6:.0f} µs per sample, including the lake's time")
     return {"gap": (best - J) / best, "ignorant": (best - ignorant) / best, "goal": agent.returns().value}
 
 

@@ -2,8 +2,8 @@
 
     python examples/large_table.py [steps] [picture.png]
 
-A field of 400 × 250 cells, given as lists of successors. Who walks there heads for the goal but is blown to one of nine
-cells around the place aimed at; a walk that ends restarts at one of nine gates. The exact values come from a sparse
+A field of 400 × 250 cells, given as lists of successors. A walker heads for the goal, but the wind takes it to one of
+nine cells around its aim. A walk that ends restarts at one of nine gates. The exact values come from a sparse
 solve. TD learns them from one walk, with one weight for each tile of 25 × 25 cells.
 """
 
@@ -45,7 +45,7 @@ def field(gamma: float = 0.995) -> tuple[tc.models.Mdp, np.ndarray]:
 
 
 def main(steps: int = 1_000_000, seeds: int = 4, out: Path = Path("large_table.png")) -> dict[str, float]:
-    """Solve, learn, print and draw; the error of the learnt values and that of the best values on tiles."""
+    """Solve, learn, print and draw; return the error of the learnt values and that of the best values on tiles."""
     mdp, policy = field()
     cell = np.arange(mdp.states)
     tile = cell // WIDTH // TILE * (WIDTH // TILE) + cell % WIDTH // TILE

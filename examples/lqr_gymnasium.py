@@ -1,8 +1,8 @@
 """Tune a regulator on a Gymnasium environment that is seen only through reset and step.
 
-The environment has linear dynamics and a quadratic cost, but nothing here asks it for its matrices: the two operators
-work on what step returns, and the method moves through its public step function. Any environment with box spaces and
-a cost of −reward would do.
+The environment has linear dynamics and a quadratic cost, but its matrices are not used here. The two operators use
+what ``step`` returns, and the method is called by its public ``step``. Any environment with box spaces and the cost
+−reward works.
 
     python examples/lqr_gymnasium.py [steps]
 """

@@ -3,7 +3,7 @@
     python examples/markov_game.py [steps] [picture.png]
 
 A matrix game and a pursuit on 3×3 cells, each at a fixed temperature and at one that falls to 0. The tables are used to
-make the samples and, for the report, to know what an exact best response would gain.
+make the samples and, for the report, to compute the gain of an exact best response.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def settings() -> dict[str, tuple[tc.Problem, tc.Standard]]:
 
 
 def main(steps: int = 1_000_000, seeds: int = 8, out: Path = Path("markov_game.png")) -> dict[str, float]:
-    """Train, print and draw; the mean exploitability at the end of each game, against the one at the start."""
+    """Train, print and draw; return the mean exploitability at the end of each game, relative to that at the start."""
     results = {label: tc.solve(problem, method, steps, seeds) for label, (problem, method) in settings().items()}
     shares = {}
     for label, result in results.items():

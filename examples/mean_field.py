@@ -1,8 +1,9 @@
-"""One crowd, two clocks: agents that are learnt with the population slow settle elsewhere than with the policy slow.
+"""A mean field on two clocks: a slow population and a slow policy lead to different answers.
 
-Each agent likes to be at 0.6 and near 1.5 times the mean of all, and everybody pays for the square of the mean. With
-the population slow every agent answers a crowd that stands still, and the run finds the Nash equilibrium, mean 0.8.
-With the policy slow the crowd follows it, and the run finds the social optimum, mean 0.192. Exact answers are dashed.
+The cost of an agent grows with its distance from 0.6, with that from 1.5 times the mean of all, and with the square of
+the mean. If the population is slow, each agent responds to a fixed crowd, and the run finds the Nash equilibrium, mean
+0.8. If the policy is slow, the crowd follows it, and the run finds the social optimum, mean 0.192. Exact answers are
+dashed.
 
     python examples/mean_field.py --out mean_field.png
 """

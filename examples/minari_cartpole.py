@@ -1,8 +1,8 @@
 """Evaluate a policy on a Minari dataset that another policy recorded, and check it against rollouts.
 
-CartPole is driven by a hesitant policy while Minari records it, the probability of each action beside it. From that
-dataset alone we ask what a steadier policy would earn, with an interval; then we let it drive, which with real machines
-one could not, and see whether it was right.
+A hesitant policy drives CartPole while Minari records it, with the probability of each action. From that dataset alone
+we estimate what a steadier policy would earn, with an interval. Then we let that policy drive, which may be impossible
+on a real machine, and compare.
 
     python examples/minari_cartpole.py
 """
@@ -23,7 +23,7 @@ GAMMA = 0.95
 
 
 def pushes_right(state: Any, steady: float) -> np.ndarray:
-    """The chance of pushing right: towards where the pole falls, the surer the steadier."""
+    """The probability of a push to the right, higher if the pole falls there; near 0 or 1 if steady."""
     x = np.atleast_2d(state)
     return 1 / (1 + np.exp(-steady * (x[:, 2] + 0.3 * x[:, 3])))
 
@@ -34,7 +34,7 @@ def policy(steady: float) -> Any:
 
 
 class TellsPropensity(gym.Wrapper):  # type: ignore[type-arg]
-    """Each step's info says how likely its action was."""
+    """The info of each step has the probability of its action."""
 
     def __init__(self, env: gym.Env[Any, Any], steady: float) -> None:
         super().__init__(env)

@@ -1,9 +1,9 @@
 """Evaluate a policy off-policy from logged transitions of a real task, with a neural network as the value function.
 
 The task is Gymnasium's CartPole. The behaviour policy pushes to either side at random; the target pushes towards the
-side the pole falls to three times in four, and is never run while learning. An Equinox network learns the target's
-value from the behaviour's log, by nonlinear TDC, standard and Fast, and by TD(0). The truth is Monte Carlo: many
-episodes of the target from states that the log does not hold.
+side to which the pole falls three times in four, and does not act while its value is learnt. An Equinox network learns
+the target's value from the behaviour's log, by nonlinear TDC, standard and Fast, and by TD(0). The truth is Monte
+Carlo: many episodes of the target from states that the log does not hold.
 
     python examples/nonlinear_gymnasium.py --out value.png
 """
@@ -30,14 +30,14 @@ SCALE = np.array([1.0, 1.0, 0.1, 1.0])
 
 
 def pushes_with(state: np.ndarray, skill: float, rng: np.random.Generator) -> tuple[int, bool]:
-    """The action, and whether it goes with the fall."""
+    """The action, and whether it is towards the side to which the pole falls."""
     good = int(state[2] + 0.25 * state[3] > 0)
     sound = bool(rng.random() < skill)
     return (good if sound else 1 - good), sound
 
 
 def collect(transitions: int, seed: int) -> Transition:
-    """The behaviour's log: what it saw, its reward, the discount (0 where the pole fell) and the ratio π/b."""
+    """The behaviour's log: observations, rewards, discounts (0 where the pole fell) and ratios π/b."""
     env = gym.make("CartPole-v1", max_episode_steps=100_000)
     rng = np.random.default_rng(seed)
     s, _ = env.reset(seed=seed)
@@ -46,7 +46,7 @@ def collect(transitions: int, seed: int) -> Transition:
         action, sound = pushes_with(s, BEHAVIOUR, rng)
         t, reward, fell, _, _ = env.step(action)
         rho = TARGET / BEHAVIOUR if sound else (1 - TARGET) / (1 - BEHAVIOUR)
-        # A reward of 1 − γ a step keeps values in [0, 1], where a network is at ease.
+        # A reward of 1 − γ per step keeps values in [0, 1], which suits a network.
         rows.append((s / SCALE, t / SCALE, rho, (1 - GAMMA) * reward, 0.0 if fell else GAMMA))
         s = env.reset()[0] if fell else t
     env.close()

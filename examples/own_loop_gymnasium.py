@@ -1,8 +1,8 @@
 """Drive a method by hand from a real environment, one transition at a time.
 
-A policy that steps at random walks over Gymnasium's frozen lake; we learn the value of every cell by TDC with averaged
-operators, and compare with the Bellman equation. Nothing of the library's loop is used: ``method.init`` and
-``method.step`` are all there is to a method.
+A random policy acts on Gymnasium's frozen lake. We learn the value of every cell by TDC with averaged operators, and
+compare with the Bellman equation. The library's loop is not used: a method consists of ``method.init`` and
+``method.step``.
 
     python examples/own_loop_gymnasium.py
 """
@@ -23,7 +23,7 @@ GAMMA = 0.95
 
 
 def F(theta: Any, omega: Any, x: Any) -> Any:
-    """The slow operator of TDC with one feature a cell: s and t are cells, γ is 0 where the episode ended."""
+    """The slow operator of TDC with one feature per cell: s and t are cells, γ is 0 where the episode ended."""
     s, reward, t, gamma = x
     delta = reward + gamma * theta[t] - theta[s]
     return jnp.zeros_like(theta).at[s].add(-2 * delta).at[t].add(2 * gamma * omega[s])

@@ -1,9 +1,8 @@
 """Calibrate a sensor on a stream: a slope and an offset, with intervals that narrow as the samples come in.
 
-A cheap sensor reads y = a·x + b + noise of what a reference instrument calls x. The readings come one at a time; the
-learner steps along the gradient of the squared error (there is no second variable, so ω is empty), and says how sure
-one may be of a and b after any number of them. It is saved along the way, and resumes after a restart as if nothing had
-happened.
+A cheap sensor reads y = a·x + b + noise where a reference instrument reads x. The readings come one at a time. The
+learner steps along the gradient of the squared error; there is no second variable, so ω is empty. It has intervals of
+a and b after any number of readings. It is saved while it learns, and resumes bit for bit after a restart.
 
     python examples/sensor_stream.py [samples]
 """
@@ -48,7 +47,7 @@ def main(samples: int = 20_000) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         for i, x in enumerate(readings(samples)):
             learner.update(x)
-            if i == samples // 2:  # the power goes, and comes back
+            if i == samples // 2:  # a restart, as after a power cut
                 learner.save(folder)
                 learner = tc.Learner.load(folder, F, G)
     for step_ in [mark for mark in (100, 1000, 10_000) if mark < samples]:

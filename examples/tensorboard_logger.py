@@ -1,4 +1,4 @@
-"""Watch a run in TensorBoard while it goes: a logger is a function that is called with every tick.
+"""Watch a run in TensorBoard: a logger is a function that is called with every progress event.
 
 ``tick.metrics`` holds plain floats, the mean over seeds of each metric ("label/metric" where several methods run), and
 is empty between marks. For MLflow the body is one line: ``mlflow.log_metrics(tick.metrics, step=tick.step)``.
@@ -19,7 +19,7 @@ from twoclock import Result
 
 
 def main(steps: int, seeds: int, out: Path) -> dict[str, Result]:
-    """Run two methods on a quadratic, log each mark, and print the last."""
+    """Run two methods on a quadratic, log the metrics at each mark, and print the last ones."""
     methods = {"fast": tc.Fast(), "standard": tc.Standard()}
     with SummaryWriter(str(out)) as writer:
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import twoclock as tc
 
-# Made by the library alone: what it is given there has been checked before.
+# Made by the library alone, from arguments that were checked before.
 _CONTAINERS = {
     *(
         "Result",
@@ -202,7 +202,7 @@ def callables() -> dict[str, Callable[..., Any]]:
 
 
 def _live() -> tuple[tc.Learner, tc.agents.Regulator]:
-    """A learner and a regulator that know already what their samples look like."""
+    """A learner and a regulator that have had a first sample."""
     learner = tc.Learner(lambda t, w, x: t - w, lambda t, w, x: w - x, tc.Fast(), 0.0, 0.0, intervals=True)
     learner.update_many(np.linspace(0.0, 1.0, 20))
     regulator = tc.agents.Regulator(np.eye(2), np.eye(1))

@@ -1,4 +1,4 @@
-"""Trials in a process of their own: one that hangs, dies or eats the memory fails, and another process takes over."""
+"""Trials in a separate process: one that hangs, dies or exhausts the memory fails, and another process continues."""
 
 from __future__ import annotations
 

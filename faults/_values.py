@@ -1,4 +1,4 @@
-"""What a careless or hurried user might pass, and worse."""
+"""Wrong values that a user might pass by mistake, and worse ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import twoclock as tc
 
 
 class Rude:
-    """An object that answers nothing."""
+    """An object whose methods all raise."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no")

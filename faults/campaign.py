@@ -1,4 +1,4 @@
-"""Running campaigns, and the table of what came of them."""
+"""Running campaigns, and the table of their outcomes."""
 
 from __future__ import annotations
 

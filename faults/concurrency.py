@@ -1,4 +1,4 @@
-"""Other threads, asyncio, forked children, signals: it works, or one line; no hang, and no state is left changed."""
+"""Other threads, asyncio, forked children, signals: it works, or one line; no hang, and the state is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of the user's own beside a record, with names that look like ours: none is lost or changed."""
+"""A user's files beside a record, with names like the library's: none is lost or changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Odd logs: the same log in other clothes has the same value, one that cannot be read is refused in one line."""
+"""Odd logs: the same log in another container has the same value, one that cannot be read is refused in one line."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ WRONG: dict[str, Callable[[pd.DataFrame], Any]] = {
 
 
 def _folder(rng: np.random.Generator) -> tuple[str, str | None]:
-    """A folder of Parquet files beside which other things lie."""
+    """A folder of Parquet files with other files beside them."""
     t, odd = (
         table(),
         str(rng.choice(["fifo", "other types", "empty file", "link to itself", "text", "nothing", "folder"])),

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Imported before a first call is watched, for what they do to the process is theirs: SciPy adds two filters of
+# Imported before a first call is watched, since their effects are not the library's: SciPy adds two filters of
 # warnings, and threadpoolctl sets KMP_DUPLICATE_LIB_OK in the environment.
 import scipy.optimize
 import scipy.special  # noqa: F401

@@ -33,7 +33,7 @@ def trials(scale: float, seed: int) -> Iterator[Trial]:
 
 
 def _while_loading(rng: random.Random) -> Trial:
-    """The interpreter itself takes a moment before any line of ours runs."""
+    """The interpreter starts before any line of the library runs."""
     with started("-m", "twoclock_command", "list") as child:
         time.sleep(rng.uniform(0.15, 1.2))
         child.send_signal(signal.SIGINT)

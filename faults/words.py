@@ -19,7 +19,7 @@ NAME = "words of a command line"
 TRIALS = 1000
 WHAT = "command lines"
 
-# Words for the command line: what the values above are there, and what only a shell can say.
+# Words for the command line: the values above as text, and others that only a shell can pass.
 WORDS = (
     "",
     "0",
