@@ -1,4 +1,4 @@
-"""The API reference: a page a module, an entry for every public name, written before Sphinx reads its sources."""
+"""The API reference: a page per module, an entry for every public name, written before Sphinx reads its sources."""
 
 import importlib
 import inspect

@@ -28,7 +28,7 @@ KEPT = HERE / "full_run"
 PAGES = (HERE.parent / "README.md", *sorted(HERE.glob("**/*.md")))
 _PASSAGE = re.compile(r"(<!-- quoted: (?P<what>.+?) -->)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 DECADES = range(3, 8)
-METRICS = ("error", "gap")  # kept at powers of ten
+METRICS = ("error", "gap")  # stored at powers of ten
 _RAISED = str.maketrans("3456789", "³⁴⁵⁶⁷⁸⁹")
 _TRIALS = ("tuning-", "warm-", "around", "near-", "map")
 _MOST = 8  # numbers of one claim that a page shows; the report has all of them
@@ -56,7 +56,7 @@ def take_over(run: Path) -> None:
     old = _claims() if (KEPT / "claims.csv").exists() else new.iloc[:0]
     stay = old[~old["experiment"].isin(new["experiment"])]
     if len(stay):
-        print(f"kept as they were, for {run} has none: {', '.join(stay['experiment'].unique())}")
+        print(f"unchanged, since {run} has none: {', '.join(stay['experiment'].unique())}")
     pd.concat([new, stay]).to_csv(KEPT / "claims.csv", index=False)
     for table in sorted(set((run / "tables").glob("*.csv")) - {run / "tables" / "claims.csv"}):
         frame = pd.read_csv(table)
@@ -135,12 +135,14 @@ def claims(which: str) -> str:
     if which == "paper":
         rows = [
             (
-                SIGNS[kind(claim.verdict)], f"“{claim.quote}” ({claim.place})", claim.statement, claim.rule,
-                claim.finding, claim.verdict,
+                SIGNS[kind(claim.verdict)],
+                f"“{claim.quote}” ({claim.place})<br>*Read as:* {claim.statement}.<br>*Rule:* {claim.rule}.",
+                claim.finding,
+                claim.verdict,
             )
             for claim in _papers().itertuples()
-        ]  # fmt: skip
-        return _lines(("", "the paper's words", "read as", "rule", "found", "verdict"), rows)
+        ]
+        return _lines(("", "claim", "found", "verdict"), rows)
     if which == "ours":
         table = table[table["ours"] & ~table["detail"]]
     else:
@@ -153,7 +155,7 @@ def claims(which: str) -> str:
 
 
 def ends(which: str) -> str:
-    """Where each method of an experiment ends: one row a case and method."""
+    """Where each method of an experiment ends: one row per case and method."""
     experiment, _, start = which.partition(" ")
     table = pd.read_csv(KEPT / f"{experiment}.csv")
     rows = []
@@ -165,7 +167,7 @@ def ends(which: str) -> str:
 
 
 def decades(which: str) -> str:
-    """Means at powers of ten, one row a method: ``decades EXPERIMENT, CASE, …: METRIC POWER POWER …``."""
+    """Means at powers of ten, one row per method: ``decades EXPERIMENT, CASE, …: METRIC POWER POWER …``."""
     table, _, metric, powers = _asked(which)
     rows = []
     for _, row in table.iterrows():
@@ -176,7 +178,7 @@ def decades(which: str) -> str:
 
 
 def across(which: str) -> str:
-    """Means at a power of ten, a row a method and a column a case: ``across EXPERIMENT, CASE, …: METRIC POWER``."""
+    """Means at a power of ten, a row per method and a column per case: ``across EXPERIMENT, CASE, …: METRIC POWER``."""
     table, cases, metric, (power,) = _asked(which)
     wide = table.pivot(index="method", columns="case", values=f"{metric} 1e{power}")
     methods = dict.fromkeys(table["method"])
@@ -272,9 +274,12 @@ def _papers() -> pd.DataFrame:
 
 
 def _measured(text: str) -> str:
+    """The first numbers of a claim, one per line; of the verdicts of the halves only that they differ."""
     numbers = json.loads(text)
+    if "not confirmed" in numbers:
+        numbers["not confirmed"] = "the halves of the seeds lead to other verdicts"
     shown = [f"{name}: {_words(value)}" for name, value in list(numbers.items())[:_MOST]]
-    return "; ".join([*shown, *(["…"] if len(numbers) > _MOST else [])])
+    return "<br>".join([*shown, *(["…"] if len(numbers) > _MOST else [])])
 
 
 def _words(value: object) -> str:
