@@ -1,4 +1,4 @@
-"""Exact answers of a finite MDP: stationary laws, values, and what it refuses."""
+"""Exact answers of a finite MDP: stationary distributions, values, and what it refuses."""
 
 import numpy as np
 import pytest

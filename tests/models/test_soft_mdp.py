@@ -177,17 +177,17 @@ class Table:
         (lambda: forest().soft_gradient(np.ones((2, 3)), 1), r"`logits` must have the shape \(3, 2\)"),
         (
             lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.6, 0.0]),
-            r"`start` must be a law .* got a sum of 1\.1",
+            r"`start` must be a distribution .* got a sum of 1\.1",
         ),
         (
             lambda: forest().visitation(np.ones((3, 2)) / 2, [1.5, -0.5, 0.0]),
-            r"`start` must be a law .* negative entry",
+            r"`start` must be a distribution .* negative entry",
         ),
         (
             lambda: forest().visitation(np.ones((3, 2)) / 2, [0.5, 0.5]),
-            r"`start` must be a law .* got the shape \(2,\)",
+            r"`start` must be a distribution .* got the shape \(2,\)",
         ),
-        (lambda: forest().soft(1, 3), r"`start` must be a state from 0 to 2 or a law over them, got 3"),
+        (lambda: forest().soft(1, 3), r"`start` must be a state from 0 to 2 or a distribution over them, got 3"),
         (lambda: from_gymnasium(object()), r"`env` must have a table `unwrapped\.P`"),
         (lambda: from_gymnasium("NoSuchLake-v0"), r"`env` must be a name that Gymnasium knows"),
         (lambda: from_gymnasium(FrozenLakeEnv(), 1.5), r"`gamma` must lie in \[0, 1\], got 1\.5"),

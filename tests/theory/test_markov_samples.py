@@ -9,7 +9,7 @@ W = 0.5  # ω*(θ) = Wθ
 
 
 def chain(seed, states=3):
-    """A random chain with its stationary law, and noise of F and G on its states whose squares are at most 1."""
+    """A random chain with its stationary distribution, and noise of F and G on its states, squares at most 1."""
     rng = np.random.default_rng(seed)
     stay = rng.uniform(0, 0.9)
     P = stay * np.eye(states) + (1 - stay) * rng.dirichlet(np.ones(states), states)

@@ -72,7 +72,7 @@ class AverageReward:
     @in_float64
     @jax.jit
     def evaluate(self, logits: Pairs) -> GainEvaluation:
-        """Gain, bias and stationary law of softmax(logits), from one factorisation of I − P_π + 11ᵀ/n."""
+        """Gain, bias and stationary distribution of softmax(logits), from one factorisation of I − P_π + 11ᵀ/n."""
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         n = len(pi)

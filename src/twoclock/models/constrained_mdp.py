@@ -116,7 +116,7 @@ def constrained_soft(
     if mdp.gamma.max() >= 1:
         raise InputError(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: costs that are never discounted may add "
-            "up for ever; take a gamma such as 0.99"
+            "up without end; take a gamma such as 0.99"
         )
     c = as_array("cost", cost)
     if c.shape not in (mdp.P.shape[:2], mdp.P.shape):

@@ -30,8 +30,9 @@ class FieldAnswer(NamedTuple):
 class FiniteField:
     """A mean field on a finite MDP: an agent earns r(s, a) − (Cμ)(s), where μ is the distribution of all agents.
 
-        Nash equilibrium    π maximises the reward per step, bonus −τ log π included, while μ stays, and μ is stationary
-        under π social optimum      max over π of Σ_s μ_π(s)(r_π(s) − (Cμ_π)(s) + τ·entropy of π(·|s))
+        Nash equilibrium    π maximises the reward per step, bonus −τ log π included, while μ stays;
+                            μ is stationary under π
+        social optimum      max over π of Σ_s μ_π(s)(r_π(s) − (Cμ_π)(s) + τ·entropy of π(·|s))
 
     The optimum is the equilibrium of agents who also pay their cost to the others, (C + Cᵀ)μ instead of Cμ. Where
     C + Cᵀ is positive semidefinite both are unique (over distributions of pairs the social return is concave, and so is
@@ -61,7 +62,7 @@ class FiniteField:
         lowest = float(np.linalg.eigvalsh(self.crowd + self.crowd.T)[0])
         if lowest < -1e-9 * max(1.0, np.abs(self.crowd).max()):
             raise InputError(
-                f"`crowd` must make crowds dearer, C + Cᵀ positive semidefinite, got the eigenvalue {lowest:.3g}: "
+                f"`crowd` must have C + Cᵀ positive semidefinite, got the eigenvalue {lowest:.3g}: "
                 "agents who like a crowd have several equilibria; raise its diagonal"
             )
         self.exact: AverageReward = mdp.average_reward(self.temp)  # without the crowd
@@ -95,7 +96,8 @@ class FiniteField:
         off = float(np.abs(answer.law - found.x).sum())
         if not off <= _RESIDUAL:
             raise InputError(
-                f"`crowd` is too strong against `temp`: the law of the best response is off by {off:.2g}; raise temp"
+                f"`crowd` is too strong against `temp`: the distribution of the best response is off by "
+                f"{off:.2g}; raise temp"
             )
         return answer
 

@@ -285,10 +285,10 @@ def read_start(start: ArrayLike | None, states: int) -> States:
     if isinstance(start, (int, np.integer)) and not isinstance(start, bool):
         if not 0 <= start < states:
             raise InputError(
-                f"`start` must be a state from 0 to {states - 1} or a law over them, got {short_repr(start)}"
+                f"`start` must be a state from 0 to {states - 1} or a distribution over them, got {short_repr(start)}"
             )
         return (np.arange(states) == start).astype(float)
-    return check_distribution("start", start, states, "leave it out for the uniform law")
+    return check_distribution("start", start, states, "leave it out for the uniform distribution")
 
 
 def read_policies(
@@ -301,8 +301,10 @@ def read_policies(
     if weights is None:
         return pi, b, mdp.stationary(b)
     if sampling == "markov":
-        raise InputError("`weights` are for sampling 'iid': a chain has its own stationary law; leave them out")
-    remedy = "leave them out for the behaviour's stationary law"
+        raise InputError(
+            "`weights` are for sampling 'iid': a chain has its own stationary distribution; leave them out"
+        )
+    remedy = "leave them out for the behaviour's stationary distribution"
     return pi, b, check_distribution("weights", weights, mdp.states, remedy)
 
 

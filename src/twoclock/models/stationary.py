@@ -24,7 +24,7 @@ def stationary_law(chain: Chain) -> Float[np.ndarray, " s"]:
         a, b = classes[0][0], classes[1][0]
         raise InputError(
             f"the chain under `policy` has {len(classes)} recurrent classes (states {a} and {b} never meet), so it "
-            "has no single stationary law; give `weights` or a policy that visits every state"
+            "has no single stationary distribution; give `weights` or a policy that visits every state"
         )
     inside, law = classes[0], np.zeros(chain.shape[0])
     share = _eliminate(chain[np.ix_(inside, inside)]) if isinstance(chain, np.ndarray) else _iterate(chain, inside)
@@ -44,7 +44,7 @@ def recurrent_classes(chain: Chain) -> list[Int[np.ndarray, " states"]]:
 
 
 def solve_poisson(chain: Chain, law: Float[np.ndarray, " s"], drift: Float[np.ndarray, "s d"]) -> np.ndarray:
-    """(I − P + 1dᵀ)⁻¹m of a sparse chain for m with mean 0 under its law d, in each column."""
+    """(I − P + 1dᵀ)⁻¹m of a sparse chain for m with mean 0 under its stationary distribution d, in each column."""
     centred = drift - law @ drift
     # With the first value fixed at 0 the equation is sparse; a constant is added so that dᵀx = dᵀm.
     rest = solve_sparse(identity(len(law) - 1) - chain[1:, 1:], centred[1:], "the Poisson equation")
@@ -53,7 +53,7 @@ def solve_poisson(chain: Chain, law: Float[np.ndarray, " s"], drift: Float[np.nd
 
 
 def _eliminate(P: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
-    """The stationary law of one recurrent class up to a factor, its states eliminated in blocks from the last."""
+    """The stationary weights of one recurrent class up to a factor, its states eliminated in blocks from the last."""
     for end in range(len(P), 1, -_BLOCK):
         first = max(end - _BLOCK, 1)
         for k in range(end - 1, first - 1, -1):
@@ -68,12 +68,12 @@ def _eliminate(P: Float[np.ndarray, "n n"]) -> Float[np.ndarray, " n"]:
 
 
 def _iterate(chain: Chain, inside: Int[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The stationary law of one recurrent class up to a factor: the flow into all but one state, whose share is 1."""
+    """The stationary weights of a recurrent class up to a factor: the flow into all but one state, whose share is 1."""
     if len(inside) == 1:
         return np.ones(1)
     within = chain[inside][:, inside].T.tocsr()
     rest = solve_sparse(
-        identity(len(inside) - 1) - within[1:, 1:], within[1:, [0]].toarray()[:, 0], "the stationary law"
+        identity(len(inside) - 1) - within[1:, 1:], within[1:, [0]].toarray()[:, 0], "the stationary distribution"
     )
     law = np.maximum(np.append(1.0, rest), 0.0)
     law /= law.sum()

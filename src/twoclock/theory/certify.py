@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.theory import lyapunov_search, markov, printed
+from twoclock.theory import lyapunov_search, printed
 from twoclock.theory.certificate import (
     LAST_STEP,
     MARGIN,
@@ -35,7 +35,7 @@ _MOST_LEVELS = 6  # the constants grow by two or three decades with each
 
 
 @dataclasses.dataclass(frozen=True)
-class Constants:
+class ProofConstants:
     """The constants of a problem, as numbers."""
 
     L: float
@@ -54,7 +54,7 @@ class Constants:
 
 def check_constants(
     structure: str, L: float, mu_h: float | None, mu_g: float | Sequence[float], noise: float
-) -> tuple[Constants, tuple[str, ...]]:
+) -> tuple[ProofConstants, tuple[str, ...]]:
     """Check the constants; return them as numbers, and notes for the user."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
@@ -75,7 +75,8 @@ def check_constants(
                 f"`{name}` must be at least {_FLATTEST:g} L, got {known[name]:g} with L = {known['L']:g}; they are "
                 "too far apart for double precision"
             )
-    numbers = Constants(known["L"], known.get("mu_h"), tuple(known[name] for name in fast), number("noise", noise, 0))
+    mu_fast = tuple(known[name] for name in fast)
+    numbers = ProofConstants(known["L"], known.get("mu_h"), mu_fast, number("noise", noise, 0))
     note = f"L = {numbers.L:g} is below 1, which the proofs use: they are applied to F/L, G/L and h/L"
     return numbers, (note,) if numbers.L < 1 else ()
 
@@ -200,7 +201,7 @@ def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tupl
     return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * MARGIN
 
 
-def _in_units_of(certificate: Certificate, known: Constants) -> Certificate:
+def _in_units_of(certificate: Certificate, known: ProofConstants) -> Certificate:
     """Back from F/L, G/L and h/L where L < 1: steps grow by 1/L, squares of Δf and Δg by L², h by L; u is as θ is."""
     s = min(known.L, 1.0)
     convex, levels = certificate.structure == "strongly-convex", len(known.mu_g) + 1
@@ -221,7 +222,7 @@ def _in_units_of(certificate: Certificate, known: Constants) -> Certificate:
     )
 
 
-def _in_metric(structure: str, known: Constants, metric: Sequence[float] | None) -> Constants:
+def _in_metric(structure: str, known: ProofConstants, metric: Sequence[float] | None) -> ProofConstants:
     """The constants of h/low, of which the mean of F at ω* is the gradient in a metric between 1 and high/low."""
     if metric is None:
         return known
@@ -322,7 +323,9 @@ def certify(
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            prove: Callable[..., Certificate] = markov.certificate if mixing is not None else PROOFS[proof]
+            prove: Callable[..., Certificate] = (
+                lyapunov_search.markov_certificate if mixing is not None else PROOFS[proof]
+            )
             certificate = prove(structure, *known.scaled(), method, **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None

@@ -16,7 +16,7 @@ from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import ORDER, Numbers, Rule, rate_conditions
-from twoclock.theory.certify import Constants, check_constants, check_steps, paper_decay, paper_rules
+from twoclock.theory.certify import ProofConstants, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]
@@ -160,7 +160,7 @@ def _steps_covered(report: CheckReport) -> float:
 
 
 def _check(
-    method: Fast | Standard, structure: str, given: Constants, horizon: float, weight: float | None = None
+    method: Fast | Standard, structure: str, given: ProofConstants, horizon: float, weight: float | None = None
 ) -> CheckReport:
     """The report; ``weight`` is λ/β in the proof for ``Standard``, whose λ falls at the rate if and only if β does."""
     L, mu_h, mu_g, _ = given.scaled()

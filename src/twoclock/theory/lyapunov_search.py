@@ -47,6 +47,8 @@ class ProofCase(NamedTuple):
 # The objective of the search: A·√τ for 1/k steps; for 1/√k steps the start plus ten units of noise, about the value of
 # 1+log(k+1) in a real run.
 _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
+# The required decrease of V on a chain, in units of 1/n: 2 for the bound, and 1 for the terms of order λ².
+_FALL_ON_CHAIN = 3.0
 
 FALL = "fall of one V for all k"
 
@@ -301,3 +303,32 @@ def conditions(known: ProofCase, c: Numbers, D: Numbers, tau: float, promised: f
         *rate_conditions(structure, FALL, speed(known, c, D, 1 / n) / n, promised, steps[-1], steps[-1], n, n),
     ]
     return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)
+
+
+def markov_certificate(
+    structure: str, L: float, mu_h: float, mu_g: tuple[float, ...], noise: float, method: str, *, mixing: float
+) -> Certificate:
+    """Steps of ``Fast`` on two levels, h strongly convex, for samples of a chain whose mixing time is bounded.
+
+    The noise of a chain is a martingale difference plus the change of the solution ν of its Poisson equation. So Δ̃f =
+    Δf + λ₋ν has martingale noise alone, and the rest is of order λ².
+    """
+    known = ProofCase(method, structure, L, (mu_h, *mu_g), drift=2.0)
+    ratios, D, e = search(known)
+    e = min(e, (1 - 1e-9) / (mixing * ratios[-1]))  # λ₀ times the mixing time is at most 1
+    scale = _FALL_ON_CHAIN / speed(known, ratios, D, e) * (1 + 1e-6)
+    tau = scale / e - 1
+    c = tuple((scale * ratios).tolist())
+    alpha, beta, lam = c
+    # The second-order terms of each row, in units of ε² and of the size of ν; λ₋ is at most (1 + 1/τ)λ.
+    extra = (1 + 1 / tau) * lam * np.array([alpha, beta + L * alpha, *[2 * L * (alpha + beta) + lam] * 2])
+    first = 1 / (tau + 1)
+    A = mixing**2 * (noise_gain(known, c, D) + first * (1 + first) * float(extra**2 @ D))
+    found = (
+        *conditions(known, c, tuple(D.tolist()), tau, _FALL_ON_CHAIN),
+        Condition("λ₀ times the mixing time ≤ 1", lam * first * mixing, 1.0),
+        Condition("½ ≤ c_λ", 0.5, lam),
+    )
+    return Certificate(
+        structure, "tight", method, L, mu_h, mu_g, noise, c, tau, tuple(D.tolist()), A, 2.0, found, mixing=mixing
+    )
