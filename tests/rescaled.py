@@ -1,4 +1,4 @@
-"""A problem in other units: θ, ω, F and G each times a factor of its own."""
+"""A problem in other units: θ, ω, F and G each times a separate factor."""
 
 import dataclasses
 import itertools

@@ -68,8 +68,8 @@ def wrong_calls():
 def test_calls():
     rows = list(wrong_calls())
     assert len(rows) >= 400
-    found = {where: told for where, call, words in rows if (told := complaint(call, words))}
-    assert not found, "\n".join(f"{where}: {told}" for where, told in found.items())
+    found = {where: said for where, call, words in rows if (said := complaint(call, words))}
+    assert not found, "\n".join(f"{where}: {said}" for where, said in found.items())
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_commands(answer, tmp_path):
     files = {"own.py": OWN, "broken.py": "undefined", "syntax.py": "def", "own.toml": SPEC, "empty.toml": "steps = 1"}
     for name, text in {**files, "broken.toml": "steps = "}.items():
         (tmp_path / name).write_text(text)
-    found = {line: told for line, words in COMMANDS if (told := answer(line, words))}
-    assert not found, "\n".join(f"{line}: {told}" for line, told in found.items())
+    found = {line: said for line, words in COMMANDS if (said := answer(line, words))}
+    assert not found, "\n".join(f"{line}: {said}" for line, said in found.items())
     assert {path.name for path in tmp_path.iterdir()} <= {*files, "broken.toml", "__pycache__"}
 
 

@@ -221,7 +221,7 @@ def of_result(result):
                            "statistic": ("`statistic` must", ["max", None])}),
         (result.interval, {}, {"level": ("`level` must", [0.0, 1.0, 95, "0.95", NAN, None, True, [0.9]]),
                                "how": ("`how` must", ["bootstrap", 2.0, 3]),
-                               "step": ("`interval` needs what a run keeps", [None])}),
+                               "step": ("`interval` needs data that this run did not collect", [None])}),
         (kept.interval, {}, {"step": ("`step` must be a mark", [7, "x", 2.5, True, 10**30]),
                              "level": ("`level` must", [1.5])}),
         (kept.plot, {"intervals": True}, {"metric": ("`metric` has no", ["nothing", "theta[9]"]),

@@ -122,7 +122,7 @@ class Result:
                 f"`method` and `chosen` are for runs without a method; this one was given {described.get('name')}"
             )
         if self.theta is None:
-            raise _NotChosen("`method`: the run has not ended and kept no iterates yet")
+            raise _NotChosen("`method`: the run has not ended, and its iterates are not stored yet")
         return Auto(described["max_dim"]), jax.tree.map(lambda leaf: leaf[0], (self.theta, self.omega))
 
     @property
@@ -338,13 +338,13 @@ def load(path: str | Path, like: object = None) -> Result:
         end = FinalState(tuple(trees["carry"]), dict(ended or spec["identity"])) if "carry" in trees else None
         theta, omega, history = trees["theta"], trees["omega"], tables["history"]
         if len({len(part) for part in (spec["seeds"], trees["diverged"], trees["last_step"])}) > 1:
-            raise ValueError("its seeds are not as many as it has results")
+            raise ValueError("the number of its seeds is not that of its results")
         if [*history["seed"].unique()] != [*spec["seeds"]]:
-            raise ValueError("its table is of other seeds")
+            raise ValueError("its table has other seeds")
         if not isinstance(spec.get("engine"), str | None):  # a learner has none before its first sample
             raise ValueError("its engine has no name")
         if spec["precision"] not in ("float64", "float32"):
-            raise ValueError("its precision is none of ours")
+            raise ValueError("its precision is unknown")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
             raise ValueError("its marks are not those of its history")
         repr(Result(theta, omega, history, trees["diverged"], trees["last_step"], spec))

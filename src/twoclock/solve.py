@@ -173,7 +173,7 @@ def solve(
                 ThreadPoolExecutor(1) as background,
             ):
                 background.submit(importlib.import_module, "pandas")  # while XLA compiles
-                walked = drive(
+                output = drive(
                     lanes,
                     spec.marks,
                     _carry([origin[label] for label in labels], engines.start(lanes)) if origin else None,
@@ -190,21 +190,21 @@ def solve(
                 )
             import pandas as pd
 
-            ended = replace(spec, steps=spec.marks[len(walked.rows) - 1], marks=spec.marks[: len(walked.rows)])
+            ended = replace(spec, steps=spec.marks[len(output.rows) - 1], marks=spec.marks[: len(output.rows)])
             identities.ended = ended
             took = time.perf_counter() - began + before.get("wall_seconds", 0.0)
-            ran = {"engine": walked.engine, "engine_reason": walked.engine_reason}
+            ran = {"engine": output.engine, "engine_reason": output.engine_reason}
             about = {**ended.as_dict(), **ran, **provenance(took)}
             if until is not None:
-                reached = _reached(until, ended, walked.rows, lambda: walked.carry)  # noqa: B023 - called at once
+                reached = _reached(until, ended, output.rows, lambda: output.carry)  # noqa: B023 - called at once
                 about["until"] = {**vars(until), "steps": spec.steps, "reached": reached}
             for i, (label, one_method) in enumerate(alike.items()):
-                carry = jax.tree.map(operator.itemgetter(i), walked.carry)
+                carry = jax.tree.map(operator.itemgetter(i), output.carry)
                 theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))
                 results[label] = Result(
                     theta,
                     omega,
-                    pd.DataFrame(history_columns(walked.rows, i, ended.seeds, ended.marks), copy=False),
+                    pd.DataFrame(history_columns(output.rows, i, ended.seeds, ended.marks), copy=False),
                     ~np.asarray(carry.alive),
                     np.asarray(carry.last, int),
                     {"problem": describe(problem), "method": describe(one_method), **about},
@@ -267,7 +267,7 @@ def _check_start(
             )
         as_written = np.repeat(seeds, len(known)), np.tile(known, len(seeds))
         if not all(map(np.array_equal, as_written, (result.history[name] for name in ("seed", "step")))):
-            raise InputError(f"`{where}` must have its history as `solve` wrote it; its rows are others now")
+            raise InputError(f"`{where}` must have its history as `solve` wrote it; its rows have changed")
     step, known = first["steps"], tuple(first["marks"])
     if spec.steps < step:
         raise InputError(

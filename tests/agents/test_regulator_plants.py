@@ -121,12 +121,12 @@ def test_a_state_that_is_none_is_said():
     """The position of a mass is not its state, nor is a state whose action comes a step late."""
     agent = tc.agents.Regulator([[1.0]], [[1.0]])
     slow = tc.models.Lqr([[0.9, 0.3], [0.0, 0.8]], [[0.0], [1.0]], np.eye(2), np.eye(1))
-    with pytest.warns(PlantWarning, match="the state is not a state"):
+    with pytest.warns(PlantWarning, match="the state is incomplete"):
         drive(agent, slow, 600, C=np.array([[1.0, 0.0]]), sensor=0.1)
     assert "try `lags=4`" in agent.warnings[0]
     late = tc.models.Lqr([[0.9, 1.0], [0.0, 0.0]], [[0.0], [1.0]], np.eye(2), np.eye(1), np.diag([1.0, 1e-9]))
     agent = tc.agents.Regulator([[1.0]], [[1.0]])
-    with pytest.warns(PlantWarning, match="the state is not a state"):
+    with pytest.warns(PlantWarning, match="the state is incomplete"):
         drive(agent, late, 600, C=np.array([[1.0, 0.0]]))
 
 

@@ -101,7 +101,7 @@ LABELLED = {
 
 @pytest.mark.parametrize("labels", [(1, "1"), ("a", "\udcff")])
 @pytest.mark.parametrize("call", LABELLED)
-def test_labels_that_cannot_be_told_apart_or_written_are_refused(call, labels):
+def test_labels_that_cannot_be_distinguished_or_written_are_refused(call, labels):
     with pytest.raises(tc.InputError, match=r"must map text labels to \w+, got the label (1|'.udcff')$"):
         inspect.unwrap(LABELLED[call])(*labels)
 

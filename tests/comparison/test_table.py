@@ -134,7 +134,7 @@ def test_too_few_seeds_are_said_to_be():
     assert "one seed has no interval" in repr(one)
 
 
-def test_what_differs_is_compared_only_if_told():
+def test_what_differs_is_compared_only_if_allowed():
     there, other = result(BASE), result(2 * BASE[4:], seeds=range(4, 14))
     shared = tc.table({"a": there, "b": other}, allow="seeds")
     assert shared.tests["seeds"].item() == 10

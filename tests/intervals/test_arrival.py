@@ -32,7 +32,7 @@ def test_an_estimate_from_as_many_samples_arrives_99_times_in_100():
     assert 0.975 < share < 0.995
 
 
-def test_a_start_that_cannot_be_told_from_the_estimate_is_no_arrival():
+def test_a_start_that_cannot_be_distinguished_from_the_estimate_is_no_arrival():
     here = SquaredMean(np.asarray([0.0, 0.0, 20.0]), np.ones(3))
     found = judge(here, np.asarray([5.0, 20.0, 20.0]))
     assert found.within_noise.tolist() == [True, True, False]

@@ -152,7 +152,7 @@ def test_affine_operators_are_accepted_and_others_refused():
         check_fit(tc.problems.boyan(operator), BatchMeans(Lstd()), RunSpec.checked(1, 1, None))
     with pytest.raises(InputError, match="needs F and G that are affine"):
         tc.solve(tc.problems.forest(), BatchMeans(tc.Fast()), 10, 1)
-    with pytest.raises(InputError, match="needs what a run keeps for it"):
+    with pytest.raises(InputError, match="needs data that this run did not collect"):
         tc.solve(tc.problems.boyan("td"), Lstd(), 10, 1).interval(how="blocks")
     with pytest.raises(InputError, match="`sizes` must be positive"):
         batch_means.sandwich(np.ones((2, 1, 1)), np.ones((2, 1)), [1.0, 0.0])

@@ -36,7 +36,7 @@ def few():
         return problem, tc.solve(problem, tc.Polyak(SETTLED, skip=50, intervals=True), 2000, 3, engine="xla")
 
 
-def walked(values, dtype):
+def path_of(values, dtype):
     """V/n of the means of the values, by the recursion."""
 
     @jax.jit
@@ -69,7 +69,7 @@ def test_recursion_equals_the_definition(dtype, tolerance):
     noise = np.random.default_rng(0).standard_normal((20_000, 3))
     values = 3 + np.apply_along_axis(lambda x: np.convolve(x, 0.9 ** np.arange(60))[: len(x)], 0, noise)
     values = values.astype(np.dtype(dtype)).astype(float)
-    scale, effective, mean = walked(values, dtype)
+    scale, effective, mean = path_of(values, dtype)
     want_scale, want_effective = by_definition(values)
     np.testing.assert_allclose(scale, want_scale, rtol=tolerance)
     np.testing.assert_allclose(effective, want_effective, rtol=10 * tolerance)

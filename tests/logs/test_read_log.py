@@ -167,9 +167,9 @@ def test_an_unused_episode_column_gives_a_warning():
 
 def test_sources_that_cannot_be_read_are_refused():
     n = len(COLUMNS["state"])
-    with pytest.raises(tc.InputError, match=r"column `reward` must have one entry a row, got the shape"):
+    with pytest.raises(tc.InputError, match=r"column `reward` must have one entry per row, got the shape"):
         logged.read({**COLUMNS, "reward": np.ones((n, 2))})
-    with pytest.raises(tc.InputError, match=r"column `state` must have a number or a flat list"):
+    with pytest.raises(tc.InputError, match=r"column `state` must have a number in each row"):
         logged.read({**COLUMNS, "state": np.ones((n, 2, 2))})
     with pytest.raises(tc.InputError, match="`next_state` must have states as `state` has them"):
         logged.read({**COLUMNS, "next_state": COLUMNS["next_state"].astype(str)})

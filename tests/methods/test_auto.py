@@ -107,16 +107,16 @@ def test_the_rival_is_chosen_on_other_seeds(bowl, monkeypatch):
     """A race of two settings: the seeds of the choice lie beyond those that count, and the better setting is taken."""
     good, bad = (tc.Standard(f"{c}/(k+100)", f"{c}/(k+100)") for c in (30, 0.01))
     monkeypatch.setattr(auto_races, "grid", lambda: {"Standard": {"bad": bad, "good": good}})
-    walked, walk = [], Race._walk
+    batches, walk = [], Race._walk
 
     def watched(self, problem, methods, steps, look, seeds=None):
-        walked.append((len(methods), seeds))
+        batches.append((len(methods), seeds))
         return walk(self, problem, methods, steps, look, seeds)
 
     monkeypatch.setattr(Race, "_walk", watched)
     found = Race(lambda: bowl, "error", {"best": "grid"}, 100, 3, "linear", apart=2)
     result = found.run(list(found.methods), None, lambda step, diverged: None)["best"]
-    assert walked == [(2, range(3, 5)), (1, range(3))]
+    assert batches == [(2, range(3, 5)), (1, range(3))]
     assert result.spec["method"]["name"] == "Standard good"
     alone = tc.solve(bowl, good, steps=100, seeds=3).history.groupby("seed").tail(1)["error"]
     np.testing.assert_allclose(result.history["error"], alone, rtol=1e-9)
@@ -324,7 +324,7 @@ def meta_learning(tasks):
 
 
 def test_many_entries_with_noisy_slopes():
-    """205 entries, slopes of rank one a sample, and θ two steps away from what it moves; it began at an error of 20."""
+    """205 entries, slopes of rank one per sample, θ two steps away from what it moves, and an error of 20 at first."""
     result = tc.solve(meta_learning(20), steps=4000, seeds=2)
     assert str(result.method) == "Candidates()"
     assert (result.history.groupby("seed").tail(1)["error"] < 0.02).all()

@@ -43,7 +43,7 @@ def drawn(problem, steps=STEPS, seed=0):
     return jax.tree.map(np.asarray, jax.jit(all_of)(problem))
 
 
-def walked(problem, method, samples, seed=0):
+def run_samples(problem, method, samples, seed=0):
     """The state of a method after these samples."""
 
     @jax.jit
@@ -128,29 +128,29 @@ def test_swift_td_equals_the_program_of_its_authors():
     setting = {"alpha": 0.1, "meta": 0.02, "eta": 0.2, "decay": 0.99}
     want, over = swift(x, LAM, **setting)
     assert STEPS / 10 < over < STEPS * 0.9
-    np.testing.assert_allclose(walked(problem, methods.SwiftTD(**setting), x).theta, want, rtol=1e-10)
+    np.testing.assert_allclose(run_samples(problem, methods.SwiftTD(**setting), x).theta, want, rtol=1e-10)
 
 
 def test_swift_td_that_learns_no_step_sizes_is_true_online_td():
     problem, x = chain()
-    got = walked(problem, methods.SwiftTD(alpha=0.1, meta=0.0, eta=1.0), x)
+    got = run_samples(problem, methods.SwiftTD(alpha=0.1, meta=0.0, eta=1.0), x)
     np.testing.assert_allclose(got.theta, true_online(x, 0.1), rtol=1e-10)
 
 
 def test_tidbd():
     problem, x = chain()
-    got = walked(problem, methods.TIDBD(alpha=0.05, meta=0.1), x)
+    got = run_samples(problem, methods.TIDBD(alpha=0.05, meta=0.1), x)
     np.testing.assert_allclose(got.theta, tidbd(x, 0.05, 0.1), rtol=1e-10)
     assert np.ptp(got.log_steps) > 0.1
-    plain = walked(problem, methods.TIDBD(alpha=0.05, meta=0.0), x)
-    np.testing.assert_allclose(plain.theta, walked(problem, tc.Standard(0.05, 1.0), x).theta, rtol=1e-12)
+    plain = run_samples(problem, methods.TIDBD(alpha=0.05, meta=0.0), x)
+    np.testing.assert_allclose(plain.theta, run_samples(problem, tc.Standard(0.05, 1.0), x).theta, rtol=1e-12)
 
 
 def test_trace_as_omega_equals_trace_in_the_sample():
     problem, x = chain()
     inside = problem.problem
-    got = walked(inside, tc.Standard(0.05, 0.0), drawn(inside))
-    np.testing.assert_allclose(got.theta, walked(problem, tc.Standard(0.05, 1.0), x).theta, rtol=1e-12)
+    got = run_samples(inside, tc.Standard(0.05, 0.0), drawn(inside))
+    np.testing.assert_allclose(got.theta, run_samples(problem, tc.Standard(0.05, 1.0), x).theta, rtol=1e-12)
 
 
 def test_vrtdc():
@@ -171,7 +171,7 @@ def test_vrtdc():
             path.append((theta, omega))
         theta, omega = np.mean(path, axis=0)
     method = methods.VRTDC(0.3, 0.5, batch=batch)
-    state = walked(problem, method, x)
+    state = run_samples(problem, method, x)
     np.testing.assert_allclose(method.estimate(state), (theta, omega), rtol=1e-12)
     assert float(method.report(state)["evaluations"]) == 3 * 4 * 3 + 3
 
@@ -187,7 +187,7 @@ def test_adam_on_each_level():
         g = np.array([F(*z, one), G(*z, one)])
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g**2
         z = z - np.array([[0.02], [0.1]]) * (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(v / (1 - 0.99 ** (k + 1))) + 1e-8)
-    state = walked(problem, methods.adam(0.02, 0.1, b2=0.99), x)
+    state = run_samples(problem, methods.adam(0.02, 0.1, b2=0.99), x)
     np.testing.assert_allclose([state.theta, state.omega], z, rtol=1e-9)
     one, other = methods.adam(0.1, 0.2, "theta"), methods.adam(0.3, 0.4, "theta")
     assert one.transform_theta is other.transform_theta  # so that another number compiles nothing
@@ -218,7 +218,7 @@ def test_traces_by_hand(operator):
             theta, omega = theta + 2 * 0.02 * f, omega + 0.05 * g
     if operator == "tdrc":
         problem = tc.problems.policy_evaluation(**PARTS, operator="tdrc", sampling="markov", lam=LAM, ridge=0.5)
-    state = walked(problem, tc.Standard(0.02, 0.05), x)
+    state = run_samples(problem, tc.Standard(0.02, 0.05), x)
     np.testing.assert_allclose(state.theta, theta, rtol=1e-9)
     assert np.abs(theta).max() > 0.1
 

@@ -266,11 +266,11 @@ for i in range(300):
 def test_a_kill_during_save_leaves_a_readable_record(tmp_path, kill):
     """What is there afterwards is one of the saves, whole, and no older than the last that returned."""
     process = subprocess.Popen([sys.executable, "-c", SAVING, tmp_path / "a"], stdout=subprocess.PIPE, text=True)
-    told = [process.stdout.readline() for _ in range(8)][-1]
+    printed = [process.stdout.readline() for _ in range(8)][-1]
     time.sleep(0.011)
     kill(process)
     again = tc.Learner.load(tmp_path / "a", F, G)
-    assert again.steps >= int(told)
+    assert again.steps >= int(printed)
     assert again.steps % 10 == 0
     clean = learner()
     clean.update_many(X[: again.steps])

@@ -112,7 +112,7 @@ METHODS = {"fast": tc.Fast(ACTOR, (GAIN, CRITIC), AVERAGE), "standard": tc.Stand
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("make", "best"), [(tc.problems.access_control, 2.747642), (tc.problems.river_swim, 0.428622)])
 def test_runs_reach_the_exact_gain(make, best, method):
-    """Every seed's policy is within 1 % of the best gain, and its estimate of its own gain within 5 %."""
+    """Every seed's policy is within 1 % of the best gain, and its estimate of that gain within 5 %."""
     result = tc.solve(make(temp=0.1), METHODS[method], 600_000, 4)
     end = result.history[result.history["step"] == 600_000]
     assert (end["gain"] > 0.99 * best).all()

@@ -199,7 +199,10 @@ TWO_ENDS = tc.models.Mdp(np.eye(3)[:, None, :].repeat(2, axis=1), np.ones((3, 2)
     ("call", "message"),
     [
         (lambda: tc.problems.entropy_mdp(GOOD, -1.0), r"`temp` must be a finite number of at least 0, got -1"),
-        (lambda: tc.problems.entropy_mdp(GOOD, start=[0.5, 0.6, 0.1]), r"`start` must be a law over the 3 states"),
+        (
+            lambda: tc.problems.entropy_mdp(GOOD, start=[0.5, 0.6, 0.1]),
+            r"`start` must be a distribution over the 3 states",
+        ),
         (lambda: tc.problems.entropy_mdp(GOOD, theta0=np.zeros((2, 3))), r"`theta0` must have the shape \(3, 2\)"),
         (
             lambda: tc.problems.entropy_mdp(GOOD, sampling="markov"),
@@ -216,7 +219,7 @@ TWO_ENDS = tc.models.Mdp(np.eye(3)[:, None, :].repeat(2, axis=1), np.ones((3, 2)
         ),
         (
             lambda: tc.problems.entropy_mdp(GOOD, policy_features=np.ones((3, 2, 4)), theta0=np.ones(3)),
-            r"`theta0` must have the shape \(4,\), one entry a policy feature",
+            r"`theta0` must have the shape \(4,\), one entry per policy feature",
         ),
         (lambda: tc.problems.entropy_mdp("lake"), r"`mdp` must be a `tc\.models\.Mdp\(P, r, gamma\)`, got str"),
         (lambda: tc.problems.entropy_mdp(TWO_ENDS, sampling="stationary"), r"has 3 recurrent classes"),

@@ -62,7 +62,7 @@ def test_the_exact_answer_is_a_root_of_the_exact_means(slow):
 
 @pytest.mark.parametrize("slow", SLOW)
 def test_the_exact_means_are_those_of_the_samples(slow):
-    """Every transition, weighed by the stationary law of the policy."""
+    """Every transition, weighed by the stationary distribution of the policy."""
     problem = tc.problems.mean_field(field(2), slow)
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):
@@ -102,7 +102,7 @@ def test_a_run_finds_its_own_answer_and_not_the_other(slow):
     ("change", "message"),
     [
         ({"crowd": np.eye(3)}, "`crowd` must have the shape"),
-        ({"crowd": -np.eye(4)}, "`crowd` must make crowds dearer"),
+        ({"crowd": -np.eye(4)}, r"`crowd` must have C \+ Cᵀ positive semidefinite"),
         ({"temp": 0.0}, "`temp`"),
         ({"mdp": None}, "`mdp` must be"),
     ],

@@ -24,7 +24,7 @@ def gauss_hermite(dimension):
 
 
 def exact_mean(problem, K, omega):
-    """The mean of F and of G over the stationary law of K, by driving the problem's own draw with a quadrature."""
+    """The stationary mean of F and of G under K, by driving the problem's own draw with a quadrature."""
     n, m = problem.lqr.shape
     sigma, ahead = float(problem.sigma), problem.operators.expected_action
     nodes, weights = gauss_hermite(2 * n + m + (0 if ahead else m))

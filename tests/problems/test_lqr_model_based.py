@@ -142,7 +142,7 @@ def test_critic_operator_has_the_truth_as_its_root(lqr, K, sigma):
 
 
 def test_critic_operator_agrees_with_sampled_moments():
-    """The paper's M and c, averaged over the stationary law by plain Monte Carlo."""
+    """The paper's M and c, averaged over the stationary distribution by plain Monte Carlo."""
     lqr, K = random_plant(1, n=2, m=1)
     rng = np.random.default_rng(0)
     count, sigma = 400_000, 0.8

@@ -58,7 +58,7 @@ def test_the_claimed_rate_passes_with_the_seeds_of_a_full_run(seeds, freedom):
     assert passes(1.0, seeds, freedom) >= 0.9
 
 
-def test_a_faster_rate_is_told_apart():
+def test_a_faster_rate_is_distinguished():
     assert passes(1.15, 100) <= 0.05
 
 

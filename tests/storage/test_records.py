@@ -375,7 +375,7 @@ def test_a_method_deleted_from_a_sweep_is_noticed(tmp_path, capsys):
 def test_a_damaged_specification_of_a_sweep(tmp_path):
     tc.sweep(**SWEEP, out=tmp_path)
     flip(tmp_path / "sweep.json", np.random.default_rng(4))
-    with pytest.raises(tc.InputError, match=r"sweep\.json.*the same sweep into this folder mends it"):
+    with pytest.raises(tc.InputError, match=r"sweep\.json.*the same sweep into this folder repairs it"):
         status(tmp_path)
     with pytest.raises(tc.InputError, match="holds another sweep"):
         tc.sweep(**{**SWEEP, "steps": 70}, out=tmp_path)
@@ -536,9 +536,9 @@ def test_a_result_sealed_again_with_other_seeds_or_engine_is_refused(result, tmp
     spec = result.save(tmp_path / "run") / "spec.json"
     content = sealed_folder.unseal(spec.read_bytes())
     for changed, line in (
-        ({"seeds": [0, 7, 2]}, "its table is of other seeds"),
+        ({"seeds": [0, 7, 2]}, "its table has other seeds"),
         ({"engine": -1}, "its engine has no name"),
-        ({"precision": "double"}, "its precision is none of ours"),
+        ({"precision": "double"}, "its precision is unknown"),
     ):
         spec.write_text(sealed_folder.seal({**content, **changed}))
         with pytest.raises(tc.InputError, match=line):

@@ -196,7 +196,7 @@ def check_agent(agent: Agent) -> None:
     check_kind(agent)
     if agent.steps:
         raise InputError(
-            f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed begins anew; pass "
+            f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed starts afresh; pass "
             f"`tc.agents.fresh(agent, seed=0)`, or continue with this one in your own loop"
         )
 

@@ -161,7 +161,7 @@ class GainSupervisor:
                 "took its place"
             )
         if self.lost:
-            found["lost"] = "the plant is lost: it ran away though the guard's safe gain held it; check `K0`"
+            found["lost"] = "the plant is lost: its state grew without bound under the guard's safe gain; check `K0`"
         elif trips := self.interventions.get("guard_trips", 0):
             found["trips"] = f"a state left what the guard's log had shown, {trips:,} times; `K0` took over"
         return found

@@ -41,7 +41,7 @@ class PlantWarnings:
         share, matters = statistics.memory_gain()
         if matters:
             found["memory"] = (
-                f"the state is not a state: the sample before it explains {share:.0%} of what it leaves unexplained; "
+                f"the state is incomplete: the sample before it explains {share:.0%} of what it leaves unexplained; "
                 f"something is not seen, or the plant changes or is not linear; try `lags={max(2 * lags, 4)}`"
             )
         if self.cut > max(10, 0.01 * self.count):

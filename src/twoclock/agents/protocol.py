@@ -257,7 +257,7 @@ class LearnerAgent:
         if version != cls._FORMAT:
             raise InputError(
                 f"`path` {path} was saved by a version whose `{cls.__name__}` had other state, and cannot be "
-                "resumed; what it had learnt is in `tc.load(path).theta`, from which a new one may start"
+                "resumed; what it has learnt is in `tc.load(path).theta`, and a new one may start from there"
             )
         return about, record
 

@@ -64,7 +64,7 @@ class AgentJob:
     def describe_saved(self, seed: int | None) -> str:
         """The end of a message about a fault: what was saved, and where."""
         if self.folder is None:
-            return "; nothing was kept, give `checkpoint` a folder to keep what is learnt up to a fault"
+            return "; nothing was saved: give `checkpoint` a folder, and what is learnt up to a fault is saved there"
         home = "" if seed is None else f"/seed-{seed}"
         onward = "the same call resumes there" if isinstance(self.identity, Identity) else "no call can resume from it"
         return f"; what was learnt lies in {self.folder}{home}, and {onward}"

@@ -250,7 +250,7 @@ class Evaluator(LearnerAgent):
         method = self.method
         if self.intervals:
             if method.knows("track"):
-                raise InputError(f"`intervals` must be False with {type(method).__name__}, which averages by itself")
+                raise InputError(f"`intervals` must be False with {type(method).__name__}, which averages already")
             outputs = lambda theta, omega: {"value": values(theta, omega)}  # noqa: E731
             in_blocks = self.intervals == "blocks"
             method = Polyak(method, skip=self.skip, intervals=False if in_blocks else outputs)
@@ -275,7 +275,9 @@ def _feature_fn(features: ArrayLike | FeatureMap | None) -> tuple[FeatureTable, 
         return features, lambda name, x: as_array(f"features({name})", features(x))
     table = as_array("features", features)
     if table.ndim != 2 or not table.size:
-        raise InputError(f"`features` must have one row a state, got the shape {table.shape}; or give a function of x")
+        raise InputError(
+            f"`features` must have one row per state, got the shape {table.shape}; or give a function of x"
+        )
     if not table.any():
         raise InputError("`features` must not all be zero: every θ would give the same values; try np.eye(states)")
     return table, lambda name, x: table[check_index(name, x, len(table))]
@@ -299,7 +301,7 @@ def _check_at(at: PyTree, features: FeatureTable, feature_fn: FeatureFn) -> tupl
         )
     phi = [feature_fn("at", x) for x in given]
     if len({row.shape for row in phi}) > 1:
-        raise InputError("`features` must have the same shape everywhere, and has not at `at`")
+        raise InputError("`features` must have the same shape at every observation, and differs at `at`")
     return given, np.stack(phi)
 
 

@@ -191,7 +191,7 @@ def resumable(command: str) -> Iterator[None]:
         raise Interrupted(f"{str(stop).split(';')[0] or 'stopped'}; to resume: {command}") from None
     except BrokenProcessPool:
         raise ResumableError(
-            "a process of this run was ended from outside, perhaps for want of memory; finished work is saved; "
+            "a process of this run was ended from outside, perhaps for lack of memory; finished work is saved; "
             f"to resume: {command}"
         ) from None
     except OSError as error:

@@ -92,7 +92,7 @@ def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) ->
             return _generate_short(traced, example, target, _ProgramWriter.write)
         except _StackTooLarge:
             if target.width == 1:
-                raise Unsupported("a lane's state is too large to keep at hand") from None
+                raise Unsupported("a lane's state is too large for the stack") from None
             target = replace(target, width=target.width // 2)
 
 

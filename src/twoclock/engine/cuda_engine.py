@@ -89,7 +89,7 @@ def unavailable() -> str | None:
     if jax.default_backend() != "gpu":
         return "JAX sees no GPU"
     if importlib.util.find_spec("cupy") is None:
-        return "cupy is not installed; try the extra twoclock[cuda]"
+        return "cupy is not installed; `pip install cupy-cuda12x`"
     return None
 
 

@@ -202,7 +202,7 @@ class _Compiled:
         self.kept = live.leaves  # they must outlive the pointers to them
         self.ready = pointers([*tables, *live.buffers, *self.constants])
         address = ctypes.cast(walk, ctypes.c_void_p).value  # type: ignore[arg-type]
-        # The GIL is kept during one step: to acquire it again would take longer than the step.
+        # The GIL is held during one step: to acquire it again would take longer than the step.
         self.at_once = ctypes.PYFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
         self.walk = ctypes.CFUNCTYPE(None, *ARGUMENTS)(address)  # type: ignore[arg-type]
 

@@ -88,7 +88,7 @@ class RareSteps:
 
 
 def spans(lo: int, hi: int, rare: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut the steps lo … hi−1 before and after each rare one: (first, last), a rare one by itself."""
+    """Cut the steps lo … hi−1 before and after each rare one: (first, last), a rare one alone."""
     at = lo
     for k in rare:
         if at < k:

@@ -146,10 +146,7 @@ class Tracked:
 def _read(history: pd.DataFrame) -> Tracked:
     names = list(_columns(history, "estimate"))
     if not names:
-        raise InputError(
-            "`interval` needs what a run keeps for it, and this one kept nothing; "
-            "run `tc.Polyak(method, intervals=True)`"
-        )
+        raise InputError("`interval` needs data that this run did not collect; run `tc.Polyak(method, intervals=True)`")
     steps, seeds, n = by_step_and_seed(history, f"{TRACKED}n")
     longest = n.argmax(axis=1)  # a seed that has not diverged
 
@@ -209,7 +206,7 @@ def _from_blocks(
     if not outputs:
         what = "how='blocks'" if anytime is False else "anytime=True"
         raise InputError(
-            f"`interval({what})` needs what a run keeps for it, and this one kept nothing; run "
+            f"`interval({what})` needs data that this run did not collect; run "
             "`tc.methods.BatchMeans(method)` on linear problems"
         )
     steps = history["step"].unique()
@@ -302,7 +299,7 @@ def _note_steps(tracked: Tracked, mark: int) -> list[str]:
     constant = [name for name, a in p.items() if abs(a) < _ALMOST_CONSTANT]
     notes = []
     if ones := [name for name, a in (p | weights).items() if a >= _FASTEST]:
-        notes.append(f"steps ~ 1/k ({names(ones)}): too short for the law of the mean; take k^-0.6")
+        notes.append(f"steps ~ 1/k ({names(ones)}): the mean is not normal yet; take k^-0.6")
     if constant and tracked.correction is None:
         notes.append(f"constant steps ({names(constant)}) leave a bias of their size; take RichardsonRomberg or k^-0.6")
     if slow := [name for name, a in p.items() if a <= _SLOWEST and name not in constant]:

@@ -96,7 +96,7 @@ def read(
         if unused and episode is None and truncated is None:
             warnings.warn(
                 f"the log has a column `{unused[0]}` that nothing reads, so an episode lasts until `terminated`; write "
-                f'{unused[0]}="{unused[0]}" if it tells episodes apart, or leave it out of the source',
+                f'{unused[0]}="{unused[0]}" if it numbers the episodes, or leave it out of the source',
                 stacklevel=2,
             )
     return _scan(sort_rows(table, roles), roles, on_bad == "drop", progress)
@@ -117,7 +117,7 @@ def _roles(
             raise InputError(f"`{role}` must be {what}, got {short_repr(value)}")
         for name in found[role]:
             if name not in names:
-                hint = "; write terminated=None if episodes never end by themselves" if role == "terminated" else ""
+                hint = "; write terminated=None if episodes never terminate" if role == "terminated" else ""
                 raise InputError(
                     f"`{role}` names the column {short_repr(name)}, which is not there; there are: "
                     f"{', '.join(map(str, names))}{hint}"
@@ -179,7 +179,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
             many = f" ({int(wrong.sum()):,} such rows among {len(wrong):,})" if wrong.sum() > 1 else ""
             entry = "" if words.startswith(NEXT) else _entry(table, name, part, at - parts[part].row)
             raise InputError(
-                f"`source` row {table.row_number(at)}, column `{name}`: {words}{entry}{many}; mend it, or read with "
+                f"`source` row {table.row_number(at)}, column `{name}`: {words}{entry}{many}; correct it, or read with "
                 "on_bad='drop'"
             )
         counted = np.zeros(len(raw), bool)  # a row that breaks two rules is left out once

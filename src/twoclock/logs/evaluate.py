@@ -307,13 +307,16 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray]:
     try:
         states = np.asarray(start)
     except (ValueError, TypeError):  # lists of different lengths
-        raise InputError(f"`start` must be an array of states, or a law over them, got {short_repr(start)}") from None
+        raise InputError(
+            f"`start` must be an array of states, or a distribution over them, got {short_repr(start)}"
+        ) from None
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
         weights = check_distribution("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
     if states.dtype.kind == "O" and example.dtype.kind != "O":
         raise InputError(
-            f"`start` must be states like the log's ({example.dtype}) or a law over them, got {short_repr(start)}"
+            f"`start` must be states like the log's ({example.dtype}) or a distribution over them, "
+            f"got {short_repr(start)}"
         )
     if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
         states = states[None]

@@ -151,7 +151,7 @@ class Value:
             return str(self.ranking["policy"][0])
         supported = self.table[self.table["supported"]].groupby("policy", sort=False).first().reset_index()
         if not len(supported):
-            raise InputError("`v.best` needs a policy whose value the log tells; see v.verdict")
+            raise InputError("`v.best` needs a policy whose value the log supports; see v.verdict")
         return str(supported["policy"].iloc[0])
 
     def quantile(self, p: float, level: float | None = None) -> Estimate:

@@ -69,8 +69,8 @@ class Discrete:
                 return np.eye(k)[self._chosen(array)]
             if array.shape != (n, k) or array.dtype.kind not in "iufb" or (k == n == 1 and array.dtype.kind == "i"):
                 raise InputError(
-                    f"`{self.name}` must give {k} probabilities a state, the shape {(n, k)}, or one action a state, "
-                    f"the shape {(n,)}; got the shape {array.shape}"
+                    f"`{self.name}` must give {k} probabilities per state, the shape {(n, k)}, or one action per "
+                    f"state, the shape {(n,)}; got the shape {array.shape}"
                 )
             if not self.ordered:
                 raise InputError(
@@ -210,7 +210,7 @@ class Gaussian:
         n, k = len(state), len(self.covariance)
         if given.shape != (n, k) and not (k == 1 and given.shape == (n,)):
             raise InputError(
-                f"`mean` must give {k} numbers a state to go with `covariance`, the shape {(n, k)}, got {given.shape}"
+                f"`mean` must give {k} numbers per state to go with `covariance`, the shape {(n, k)}, got {given.shape}"
             )
         return given.reshape(n, k)
 

@@ -77,7 +77,7 @@ def _comparable(name: str, column: np.ndarray) -> np.ndarray:
     if text.dtype.kind == "U" and text.size and text.dtype.itemsize:
         codes = np.ascontiguousarray(text).view(np.uint32)
         if ((codes >= 0xD800) & (codes < 0xE000)).any():
-            raise InputError(f"`source` column `{name}` has text that is no Unicode, a lone surrogate; mend it")
+            raise InputError(f"`source` column `{name}` has text that is no Unicode, a lone surrogate; correct it")
     return column
 
 
@@ -135,7 +135,7 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
         if column.ndim == 2 and column.shape[1] == 1:
             column = column[:, 0]
         if column.ndim != 1:
-            raise InputError(f"`source` column `{name}` must have one entry a row, got the shape {column.shape}")
+            raise InputError(f"`source` column `{name}` must have one entry per row, got the shape {column.shape}")
         return convert(name, column)
 
     def labels(names: tuple[str, ...], stacked: bool) -> np.ndarray:
@@ -144,8 +144,8 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
         for name, column in zip(names, some, strict=True):
             if column.ndim > 2 or (len(some) > 1 and column.ndim > 1):
                 raise InputError(
-                    f"`source` column `{name}` must have a number or a flat list of them a row, alone if a list; "
-                    f"got the shape {column.shape}, so flatten it"
+                    f"`source` column `{name}` must have a number in each row or, as the only column, "
+                    f"a flat list of them; got the shape {column.shape}, so flatten it"
                 )
             _comparable(name, column)
         if len(some) == 1 and not (stacked and some[0].ndim == 1):

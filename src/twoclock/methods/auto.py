@@ -98,7 +98,7 @@ class Auto(Method):
         slow, fast = tree_math.size(theta), tree_math.size(omega)
         how, bound = "MatrixFreeZap beside DoG, without matrices", "more than the {:,} for matrices"
         if isinstance(self.chosen(theta, omega), Zap):
-            how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are kept"
+            how, bound = "Zap, a matrix gain", "at most the {:,} for which its matrices are stored"
         words = [
             f"{how}: θ and ω have {slow} + {fast} = {slow + fast:,} entries, {bound.format(self.max_dim)}",
             f"no step size was set and no pilot run, all {steps:,} samples went into the estimate",

@@ -251,7 +251,7 @@ def _first(xs: PyTree) -> PyTree:
     arrays = jax.tree.map(np.asarray, xs)
     for leaf in jax.tree.leaves(arrays):
         if leaf.ndim == 0:
-            raise InputError("`xs` must have a leading axis, one entry a sample, got a single number; use `update`")
+            raise InputError("`xs` must have a leading axis, one entry per sample, got a single number; use `update`")
         if len(leaf) == 0:
             return None
     return jax.tree.map(lambda leaf: leaf[0], arrays)

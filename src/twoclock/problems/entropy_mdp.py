@@ -253,8 +253,8 @@ def entropy_mdp(
         start: the distribution ρ of the first state, or the number of one state; uniform by default.
         sampling: "restart" goes from s to s' with probability γ and to a fresh start with 1 − γ, while δ always uses s'
             itself: states have the discounted visitation distribution, and the mean of F at V_θ is exactly ∇h, h = −J.
-                "stationary" follows P alone, "iid" draws every s from ``start``, which must then have every state.
-                These weigh the states differently, with the same zeros.
+            "stationary" follows P alone, "iid" draws every s from ``start``, which must then have every state. These
+            weigh the states differently, with the same zeros.
         features: φ, one row per state, for a linear critic V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector for each pair, for a log-linear policy instead of a table.
         theta0: the start of θ; 0, the uniform policy, by default.
@@ -272,14 +272,14 @@ def entropy_mdp(
     if mdp.gamma.max() >= 1:
         raise InputError(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "
-            "for ever; take a gamma such as 0.99"
+            "without end; take a gamma such as 0.99"
         )
     choice("sampling", sampling, SAMPLINGS)
     soft = mdp.soft(temp, start)
     if sampling == "iid" and (soft.start == 0).any():
         raise InputError(
             f"`start` must give every state some weight where sampling is 'iid', got none for state "
-            f"{int(np.argmin(soft.start))}; leave it out for the uniform law, or sample by 'restart'"
+            f"{int(np.argmin(soft.start))}; leave it out for the uniform distribution, or sample by 'restart'"
         )
     pairs = mdp.states, mdp.actions
     if sampling == "stationary":
@@ -289,7 +289,7 @@ def entropy_mdp(
     shape = pairs if Psi is None else Psi.shape[2:]
     theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
     if theta.shape != shape:
-        what = "one entry a policy feature" if Psi is not None else "(states, actions)"
+        what = "one entry per policy feature" if Psi is not None else "(states, actions)"
         raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
     gamma = mdp.gamma[(None,) * (3 - mdp.gamma.ndim)]
     gamma = gamma[:1, :1, :1] if np.ptp(gamma) == 0 else gamma

@@ -207,7 +207,7 @@ def markov_game(
     if sampling == "iid" and (game.start == 0).any():
         raise InputError(
             f"`start` must give every state some weight where sampling is 'iid', got none for state "
-            f"{int(np.argmin(game.start))}; leave it out for the uniform law, or sample by 'restart'"
+            f"{int(np.argmin(game.start))}; leave it out for the uniform distribution, or sample by 'restart'"
         )
     schedule = as_schedule(temp, "temp")
     if isinstance(schedule, Power) and schedule.p == 0:

@@ -103,7 +103,9 @@ def _first_of_rows(
 
 def _alias_bits(n: int) -> int:
     if n > _MOST:
-        raise InputError(f"a law must have at most {_MOST} outcomes to be sampled, got {n}; split it in two stages")
+        raise InputError(
+            f"a distribution to sample from must have at most {_MOST} outcomes, got {n}; draw in two stages"
+        )
     return max(1, (n - 1).bit_length())
 
 

@@ -47,7 +47,7 @@ class Shards:
             raise self._of_another_version() from None
         except Damaged as error:
             raise Damaged(
-                f"`DIR` {self.folder} is damaged: {_SPEC}: {error}; the same sweep into this folder mends it"
+                f"`DIR` {self.folder} is damaged: {_SPEC}: {error}; the same sweep into this folder repairs it"
             ) from None
         except (OSError, ValueError):
             raise InputError(f"`DIR` must be the folder of a sweep, {self.folder} has no {_SPEC}") from None

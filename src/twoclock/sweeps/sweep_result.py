@@ -171,7 +171,7 @@ def _check(spec: Document, history: pd.DataFrame) -> None:
     if [*run["marks"]] != [*np.unique(history["step"])] or run["steps"] != run["marks"][-1]:
         raise ValueError("its marks are not those of its history")
     if run["precision"] not in ("float64", "float32") or not isinstance(run["bound"], float | int | None):
-        raise ValueError("its precision or bound is none of ours")
+        raise ValueError("its precision or bound is unknown")
     for problem in history["problem"].unique():
         spec["problems"][problem]["name"].encode()
     for method in history["method"].unique():

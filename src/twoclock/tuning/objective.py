@@ -262,7 +262,7 @@ class AgentObjective(Objective):
             try:
                 yield
             except Stopped:
-                raise Interrupted("stopped while tuning; nothing was kept") from None
+                raise Interrupted("stopped while tuning; nothing was saved") from None
 
     def __call__(
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH

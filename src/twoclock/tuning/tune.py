@@ -218,7 +218,7 @@ def _check_entries(
         else:
             entries[label] = tunable, box, order, grows
     if len(entries) < len(methods) * (2 if order == "both" else 1):
-        raise InputError("`method` has two labels that order='both' cannot tell apart; choose others")
+        raise InputError("`method` has two labels that order='both' cannot distinguish; choose others")
     return entries
 
 

@@ -58,7 +58,9 @@ def check_distributions(name: str, table: Float[np.ndarray, "*rows n"], row: str
     if wrong.any():
         at = tuple(map(int, np.argwhere(wrong)[0]))
         index = ", ".join(map(str, at))
-        raise InputError(f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability law")
+        raise InputError(
+            f"`{name}[{index}]` must sum to 1, got {sums[at]:.6g}; each row {row} is a probability distribution"
+        )
     return table / sums[..., None]
 
 
@@ -70,7 +72,8 @@ def check_distribution(name: str, value: object, states: int, remedy: str) -> Fl
         negative = "a negative entry" if (new < 0).any() else f"a sum of {new.sum():.6g}"
         got = negative if fits else f"the shape {new.shape}"
         raise InputError(
-            f"`{name}` must be a law over the {states} states, not negative and with sum 1, got {got}; {remedy}"
+            f"`{name}` must be a distribution over the {states} states, not negative and with sum 1, "
+            f"got {got}; {remedy}"
         )
     return new / new.sum()
 

@@ -56,7 +56,7 @@ def command(args: Sequence[str]) -> int:
             raise InputError("`lam` is for --method fast; the standard method averages nothing")
         checked = theory.check(kind(**own), chosen.structure, L=chosen.L, mu_h=chosen.mu_h, mu_g=chosen.mu_g)
         print_table("", ("proof", "inequality", "verdict"), [(f.group, f.name, str(f)) for f in checked.findings])
-        left = "kept at every step" if checked.leaves_order is None else f"left at step {checked.leaves_order}"
+        left = "met at every step" if checked.leaves_order is None else f"left at step {checked.leaves_order}"
         say(f"The order α ≤ β ≤ λ ≤ ¼ is {left}; proofs that cover it: {', '.join(checked.covered) or 'none'}.")
         return 0
     found = theory.certify(

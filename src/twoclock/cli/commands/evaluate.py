@@ -28,7 +28,7 @@ class EvaluateOptions:
     reward: str = option("Column of the reward.", "reward")
     next_state: tuple[str, ...] | None = option("Taken from the following row if left out.", None)
     terminated: str = option(
-        'The flag after which nothing is earned; "none" where episodes never end by themselves.', "terminated"
+        'The flag after which nothing is earned; "none" where episodes never terminate.', "terminated"
     )
     truncated: str | None = option(
         "The flag of an episode that was cut off, after which more would have been earned.", None

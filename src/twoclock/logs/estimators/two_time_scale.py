@@ -321,7 +321,7 @@ def fast_tdc(context: EstimatorContext) -> ValueEstimate:
     context.require_matrix()
     estimand, zero = context.estimand, np.zeros(context.estimand.features.size)
     if (rows := _sample_size(estimand)[0]) < estimand.log.rows:
-        raise DoesNotApply(f"it keeps all rows at hand, with so many features at most {rows:,}; take LSTD-Q")
+        raise DoesNotApply(f"it holds all rows in memory, with these features at most {rows:,}; take LSTD-Q")
     sums = OperatorSums.over_log(context, zero, zero, 0, rows)
     phi0, scale = sums.start_and_scale(estimand)
     begins = -scale * sums.earned / sums.rows

@@ -230,7 +230,7 @@ class Joint:
         rows = as_rows(call_on_batch("features", self.function, state, action))
         if rows.shape != (len(state), self.size):
             raise InputError(
-                f"`features` must give one row of {self.size} numbers a pair, the shape {(len(state), self.size)}, got "
+                f"`features` must give {self.size} numbers per pair, the shape {(len(state), self.size)}, got "
                 f"{rows.shape}; it is called with a batch of states and one of actions"
             )
         if not np.isfinite(rows if isinstance(rows, np.ndarray) else rows.data).all():

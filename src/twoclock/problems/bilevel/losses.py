@@ -282,7 +282,7 @@ def check_curvature(loss: str, inner: InnerProblem, remedy: str, *, refuse: bool
     low, high = (f"{value:.3g}" for value in inner.curvature(inner.solution()[0]))
     warnings.warn(
         f"{measured} at the start and from {low} to {high} where it was minimised, so v may not settle; {remedy}, or "
-        "pass check=False to hear no more of it",
+        "pass check=False to turn this warning off",
         CurvatureWarning,
         stacklevel=3,
     )

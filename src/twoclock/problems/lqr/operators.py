@@ -190,8 +190,8 @@ class Guard:
       (within span²) within the actor's: steps are then safe in the plant's units, not in the user's. The roots
       of F and G stay where they were.
     * **the reach**: the critic's update is quartic in z. Beyond ‖z‖ = ``reach``, in those units, it does not grow.
-    Large step sizes need a smaller reach; but a small one weighs states unlike the policy, and a critic on weighted
-    samples need not be stable.
+      Large step sizes need a smaller reach; but a small one weighs states unlike the policy, and a critic on
+      weighted samples need not be stable.
     * **the edge**: a state with an entry beyond ``limit`` times its root mean square is not normal. The critic
       does not learn from such samples, K0 takes the plant, F turns to K − K0 and G to Ω̂, so that both are
       forgotten, until the state is within half the limit and K has come half the way back.

@@ -248,7 +248,7 @@ def policy_evaluation(
     sampler = transitions(mdp, pi, b, D, sampling)
     start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
     if start.shape != Phi.shape[1:]:
-        raise InputError(f"`theta0` must have one entry a feature, the shape {Phi.shape[1:]}, got {start.shape}")
+        raise InputError(f"`theta0` must have one entry per feature, the shape {Phi.shape[1:]}, got {start.shape}")
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
 
 

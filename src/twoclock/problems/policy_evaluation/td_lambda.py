@@ -48,7 +48,9 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
         x = Transition.read(sample)
         keep = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
         if keep is None:
-            raise InputError("`x` must be a sample with `keep`, the trace's share that is kept: γλ, or 0 at a start")
+            raise InputError(
+                "`x` must be a sample with `keep`, the factor by which the trace decays: γλ, or 0 at a start"
+            )
         return jax.tree.map(lambda w, p: x.rho * (keep * w + p), omega, slope(theta, x.s))
 
     def F(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
