@@ -128,6 +128,12 @@ def bench(which: str) -> str:
     return _lines(list(table), [[cell(value) for value in row] for row in table.itertuples(index=False)])
 
 
+def bench_cell(which: str) -> str:
+    """One number of a bench's table: ``bench-cell NAME: ROW: COLUMN``."""
+    name, row, column = which.split(": ")
+    return f"{pd.read_csv(HERE / 'bench' / f'{name}.csv', index_col=0).loc[row, column]:.2g}"
+
+
 def claims(which: str) -> str:
     """A table of claims: the paper's, ours, or of one experiment, those whose name begins so if one is given."""
     table = _claims()
@@ -256,7 +262,7 @@ def when(which: str = "") -> str:
 PASSAGES: dict[str, Callable[..., str]] = {
     "when": when,
     "claims": claims, "ends": ends, "decades": decades, "across": across, "number": number, "percent": percent,
-    "range": between, "run": run, "bench": bench,
+    "range": between, "run": run, "bench": bench, "bench-cell": bench_cell,
 }  # fmt: skip
 _KINDS = {
     "yes": "reproduced", "partly": "reproduced only in part", "no": "not reproduced", "vacuous": "vacuous",

@@ -313,7 +313,7 @@ def run_side_by_side(
 
 
 class ExperimentError(Exception):
-    """An experiment failed by a fault of its own; the message is the traceback, which comes from another process."""
+    """An experiment failed; the message is the traceback, which comes from another process."""
 
 
 def _in_turn(names: Sequence[str], quick: bool) -> list[list[str]]:

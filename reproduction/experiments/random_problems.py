@@ -84,7 +84,7 @@ def heavy_tailed(rng: Rng) -> tc.Problem:
 
 
 def slow_chain(rng: Rng, operator: str = "tdc") -> tc.Problem:
-    """A lazy random walk on a line with walls; random rewards; each feature covers a third of the line."""
+    """A lazy random walk along a line with walls; random rewards; each feature covers a third of the line."""
     n, s = 15, np.arange(15)
     P = np.zeros((n, 2, n))
     P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, n - 1)] = 1
