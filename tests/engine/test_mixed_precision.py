@@ -65,9 +65,12 @@ def test_each_seed_may_have_a_problem_of_its_own():
 def test_small_steps_are_not_lost_although_bfloat16_has_eight_bits():
     """Steps of 1e-5 on θ near 1 are below its last bit in bfloat16, and in float32 compensated."""
     problem = tc.problems.custom(
-        F=lambda theta, omega, x: jnp.ones_like(theta), G=lambda theta, omega, x: omega, noise=lambda key: jnp.zeros(()),
-        theta=1.0, omega=0.0,
-    )  # fmt: skip
+        F=lambda theta, omega, x: jnp.ones_like(theta),
+        G=lambda theta, omega, x: omega,
+        noise=lambda key: jnp.zeros(()),
+        theta=1.0,
+        omega=0.0,
+    )
     result = tc.solve(problem, tc.Standard(1e-5, 0.1), steps=1000, seeds=1, precision="bfloat16")
     assert result.theta[0] == pytest.approx(0.99, abs=1e-6)
 
