@@ -79,7 +79,7 @@ CALLS = [
         "seeds": ("`seeds` must", [0, -1, [], [1, 1], [1.5], [-1], "12", None, True, {1: 2}, 2.5, [2**32], HUGE,
                                    ["a"], [None], np.zeros((2, 2))]),
         "marks": ("`marks` must", [[20], [-1], "12", [1.5], 5, ["a"], {3: 4}, [HUGE]]),
-        "precision": ("`precision` must be 'float64' or 'float32'", ["half", 64, None, float, ["float64"]]),
+        "precision": ("`precision` must be 'float64'", ["half", 64, None, float, ["float64"]]),
         "bound": ("`bound` must be positive", [0, -1.0, NAN, "1", True, 1j, [1.0]]),
         "block": ("`block` must", [0, -1, 2.5, "8", True, [4]]),
         "checkpoint": ("`checkpoint`|cannot be written", [3, True, ["a"], "a\0b", "x" * 300, "/proc/nowhere"]),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from twoclock.methods.auto import Auto, objections
 from twoclock.methods.zap import Zap
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
-from twoclock.storage.run_identity import Json
+from twoclock.storage.run_identity import Json, Precision
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -343,7 +343,7 @@ def load(path: str | Path, like: object = None) -> Result:
             raise ValueError("its table has other seeds")
         if not isinstance(spec.get("engine"), str | None):  # a learner has none before its first sample
             raise ValueError("its engine has no name")
-        if spec["precision"] not in ("float64", "float32"):
+        if spec["precision"] not in get_args(Precision):
             raise ValueError("its precision is unknown")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):
             raise ValueError("its marks are not those of its history")

@@ -110,7 +110,8 @@ def solve(
         steps: the number of steps; each takes one sample.
         seeds: a count, or the integers themselves. Step k of seed s depends on (s, k) alone.
         marks: the steps at which to record; by default the start, the end and ten per decade.
-        precision: "float64", or "float32" with compensated sums.
+        precision: "float64"; "float32" with compensated sums; or "bfloat16", which computes F and G in bfloat16 and
+            all else as "float32" does, for networks on accelerators.
         progress: True for a bar, or a function that is called with every tick of the run.
         checkpoint: a folder. A killed run resumes from there; the result is bit-for-bit identical.
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
@@ -133,8 +134,8 @@ def solve(
     >>> result.summary("error").columns.tolist()
     ['step', 'mean', 'median', 'iqm', 'low', 'high', 'seeds', 'diverged']
     """
-    source = run_args.check_problem(problem)
     spec = RunSpec.checked(steps, seeds, marks, precision, bound)
+    source = spec.in_precision(run_args.check_problem(problem))
     run_args.check_pace(block, checkpoint_every, progress)
     walker = engines.resolve(engine)
     method = Auto() if method is None else method
@@ -306,7 +307,7 @@ def _rows(results: list[Result]) -> list[Row]:
 
 def check_fit(problem: object, method: object, spec: RunSpec) -> None:
     """Check that this problem can be run with this method; nothing is computed."""
-    source, checked = run_args.check_problem(problem), run_args.check_method(method)
+    source, checked = spec.in_precision(run_args.check_problem(problem)), run_args.check_method(method)
     with jax.enable_x64(spec.x64):
         compatibility.check_source(source)
         compatibility.check_fit(make_placeholder(source).example, checked)

@@ -15,12 +15,13 @@ import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import jax
 import numpy as np
 
 from twoclock.engine import compatibility, program_digest
+from twoclock.problems.mixed_precision import mixed_precision
 from twoclock.protocols import Method, ProblemSource
 from twoclock.validation import run_args
 from twoclock.version import __version__
@@ -28,7 +29,7 @@ from twoclock.version import __version__
 # Of identities and of all records.
 FORMAT = 3
 
-Precision = Literal["float64", "float32"]
+Precision = Literal["float64", "float32", "bfloat16"]
 Json = object  # what json.dumps takes
 _OPTIONS = ("steps", "seeds", "marks", "precision", "bound")
 _FEW, _LONGEST = 6, 60  # entries and letters that an error message shows
@@ -51,7 +52,7 @@ class RunSpec:
     ) -> RunSpec:
         """Check a user's arguments: counts, sequences or nothing."""
         many = run_args.check_steps(steps)
-        run_args.check_numbers(precision, bound)
+        run_args.check_numbers(precision, bound, get_args(Precision))
         return cls(
             many,
             tuple(run_args.check_seeds(seeds)),
@@ -63,6 +64,10 @@ class RunSpec:
     @property
     def x64(self) -> bool:
         return self.precision == "float64"
+
+    def in_precision(self, problem: ProblemSource) -> ProblemSource:
+        """The problem as it is run: with F and G in bfloat16 where that is the precision."""
+        return mixed_precision(problem) if self.precision == "bfloat16" else problem
 
     def as_dict(self) -> dict[str, Json]:
         """Plain names, numbers and lists, for the record."""

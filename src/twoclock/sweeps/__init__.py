@@ -87,6 +87,7 @@ def sweep(
         raise InputError('`shared` needs on="ray" and `out`, a folder that every worker sees')
     validation.whole("tries", tries, 1, 1000)
     run_args.check_progress(progress)
+    run_args.check_numbers(precision, bound)
     run = RunSpec.checked(steps, seeds, marks, precision, bound)
     plan = make_plan(problems, methods, run, engine, lanes, memory)
     place: AbstractContextManager[Executor] = (

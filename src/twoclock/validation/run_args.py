@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 
 import jax
 import jax.numpy as jnp
@@ -130,8 +130,8 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
     return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
 
 
-def check_numbers(precision: object, bound: object) -> None:
-    choice("precision", precision, ("float64", "float32"))
+def check_numbers(precision: object, bound: object, precisions: Sequence[str] = ("float64", "float32")) -> None:
+    choice("precision", precision, precisions)
     if bound is not None and not is_positive(bound):
         raise InputError(f"`bound` must be positive, got {short_repr(bound)}; leave it out for none")
 

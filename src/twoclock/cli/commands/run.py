@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import jax
 import numpy as np
@@ -20,7 +19,7 @@ from twoclock.param_paths import with_settings
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import Result, load
 from twoclock.solve import check_fit, solve
-from twoclock.storage.run_identity import RunSpec, describe, explain_mismatch, identify
+from twoclock.storage.run_identity import Precision, RunSpec, describe, explain_mismatch, identify
 
 _HELP = """PROBLEM  a name that `twoclock list` shows, or file.py:name of a problem or of a function that makes one
 METHOD   a name that `twoclock list` shows, or file.py:name of a method; auto, which needs no step size, if left out
@@ -34,7 +33,7 @@ _SHOWN = 6  # entries of θ
 class RunOptions:
     steps: int = option("The number of steps; each takes one sample.", 100_000)
     seeds: int = option("How many seeds.", 20)
-    precision: Literal["float64", "float32"] = option("float32 runs with compensated sums.", "float64")
+    precision: Precision = option("float32 has compensated sums; bfloat16 is for F and G of networks.", "float64")
     engine: EngineOption = option(
         'What runs the steps: "xla" works everywhere, "c" and "cuda" compile a program for them.', "auto"
     )
@@ -93,7 +92,7 @@ def _load_or_solve(problem: ProblemSource, method: Method, chosen: RunOptions, o
     """Load the record from the folder, or make it."""
     spec = RunSpec.checked(chosen.steps, chosen.seeds, precision=chosen.precision, bound=chosen.bound)
     check_fit(problem, method, spec)
-    identity = identify(problem, {"": method}, spec)[""]
+    identity = identify(spec.in_precision(problem), {"": method}, spec)[""]
     if storage.is_complete(out):
         result = load(out)
         here = {**spec.as_dict(), "problem": describe(problem), "method": describe(method)}
