@@ -24,8 +24,10 @@ lint: setup
 types: setup
 	$(BIN)/mypy
 
+# One table per question, printed and stored in docs/bench, from which README and docs/speed.md quote.
 bench: setup
-	for bench in first_call scan engine core live policy_evaluation lqr entropy_mdp bilevel sweep tune; do $(BIN)/python bench/$$bench.py || exit 1; done
+	for bench in first_call scan engine core live policy_evaluation lqr entropy_mdp bilevel sweep; do $(BIN)/python bench/$$bench.py || exit 1; done
+	$(BIN)/python -m docs.quoted --bench
 
 # Faults tried on purpose, docs/faults.md. `make faults SCALE=0.1` tries a tenth of them.
 SCALE ?= 1

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 
 import twoclock as tc
 
@@ -77,19 +76,26 @@ def theirs(problem, steps, seeds, batch):
 
 
 def main() -> None:
-    table = Table("batch", "seeds", title="a step of all seeds, SOBA, float64", title_justify="left")
-    for column in ("by hand, µs", "twoclock, µs", "ratio", "ratio of CPU time"):
-        table.add_column(column, justify="right")
+    rows = []
     for batch in (1, 16, 64):
         problem = tc.problems.quadratic_bilevel(dim_x=100, dim_y=100, samples=1024, batch=batch, v_scale=1.0)
         for seeds in (1, 20):
             steps = max(500, 100_000 // (seeds * batch))
             pairs = [(theirs(problem, steps, seeds, batch), ours(problem, steps, seeds)) for _ in range(3)]
             hand, library = np.min(pairs, axis=0)
-            ratios = (f"{ratio:.2f}" for ratio in library / hand)
-            table.add_row(str(batch), str(seeds), f"{hand[0] * 1e6:.1f}", f"{library[0] * 1e6:.1f}", *ratios)
-    Console().print(table)
-    Console().print(f"on {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}")
+            wall, processor = library / hand
+            rows.append(
+                {
+                    "batch": batch,
+                    "seeds": seeds,
+                    "by hand, µs": hand[0] * 1e6,
+                    "twoclock, µs": library[0] * 1e6,
+                    "ratio": wall,
+                    "ratio of processor time": processor,
+                }
+            )
+    report("bilevel", "SOBA, float64, time per step of all seeds", rows)
+    print(f"on {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}")
 
 
 if __name__ == "__main__":

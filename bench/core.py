@@ -5,15 +5,12 @@ TDC with operator averaging (Algorithm 1) on the paper's random MDP: 50 states, 
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 
 import jax
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 from tabular import METHOD, NUMBERS, TabularTdc, best_of, random_tables
 from yardsticks import numba_loop, numpy_loop
 
@@ -50,28 +47,32 @@ def main() -> None:
             seconds = best_of(2, lambda steps=steps, seeds=seeds: solve(steps, seeds))
             cost[name] = min(cost.get(name, np.inf), seconds / steps / seeds)
 
-    console = Console()
-    table = Table(title="cost per seed-step, float64, everything included", title_justify="left")
-    for column in ("", "ns", "× numba, one thread", "times faster than NumPy"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name, seconds in cost.items():
-        table.add_row(name, f"{seconds * 1e9:.0f}", f"{seconds / cost['numba']:.2f}", f"{cost['numpy'] / seconds:.0f}")
-    console.print(table)
+    report(
+        "core",
+        "a whole call of solve, float64, time per step and seed with everything included",
+        [
+            {
+                "loop": name,
+                "ns": seconds * 1e9,
+                "/ numba on one thread": seconds / cost["numba"],
+                "NumPy / it": cost["numpy"] / seconds,
+            }
+            for name, seconds in cost.items()
+        ],
+    )
 
     ours = solve(200_000, 32).history.query("step == 200_000")["error"].mean()
     theirs = np.mean(
         [((numba_loop(200_000, s, *tables.values(), *NUMBERS) - theta_star) ** 2).sum() for s in range(32)]
     )
-    console.print(
-        f"the same answer: mean error after 200,000 steps {ours:.4g} here, {theirs:.4g} in the numba loop (32 seeds)"
-    )
+    print(f"the same answer: mean error after 200,000 steps {ours:.4g} here, {theirs:.4g} in the numba loop (32 seeds)")
 
     process = psutil.Process()
     before = process.memory_info().rss
     solve(10_000, 100)
     short = process.memory_info().rss
     solve(1_000_000, 100)
-    console.print(
+    print(
         f"memory: {before >> 20} MiB, after 1e4 steps {short >> 20}, after 1e6 steps {process.memory_info().rss >> 20}"
     )
 
@@ -79,17 +80,9 @@ def main() -> None:
         "steps": best_of(3, lambda: solve(400_000, 20)) / best_of(3, lambda: solve(200_000, 20)),
         "seeds": best_of(3, lambda: solve(4_000, 2_000)) / best_of(3, lambda: solve(4_000, 1_000)),
     }
-    console.print("twice as many " + ", ".join(f"{what}: {ratio:.2f} × the time" for what, ratio in double.items()))
+    print("twice as many " + ", ".join(f"{what}: {ratio:.2f} × the time" for what, ratio in double.items()))
 
-    for what, command in {
-        "import twoclock": ["-c", "import twoclock"],
-        "twoclock --help": ["-m", "twoclock", "--help"],
-    }.items():
-        seconds = best_of(
-            3, lambda command=command: subprocess.run([sys.executable, *command], check=True, capture_output=True)
-        )
-        console.print(f"{what}: {seconds:.2f} s")
-    console.print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
+    print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from results import report
 from tabular import GAIN_STEP, NUMBERS, best_of, random_tables
 from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams, three_levels
 
@@ -75,14 +74,13 @@ def main() -> None:
     options.add_argument("--only", default="", help="workloads with this in their name")
     given = options.parse_args()
     jax.config.update("jax_enable_x64", True)
-    console = Console()
-    compare(console, given.repeats, given.only)
+    compare(given.repeats, given.only)
     if not given.only:
-        begin(console)
-    console.print(f"{run_batch.count_threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
+        begin()
+    print(f"{run_batch.count_threads()} threads, {compiler.find().version}, {time.strftime('%Y-%m-%d')}")
 
 
-def compare(console: Console, repeats: int, only: str) -> None:
+def compare(repeats: int, only: str) -> None:
     third = f"-DGAIN={GAIN_STEP}"
     hand = {
         (workload, seeds): Yardstick(width, seeds, *flags)
@@ -100,9 +98,7 @@ def compare(console: Console, repeats: int, only: str) -> None:
         ("quadratic, 20 dimensions", quadratic_20, 992, 500),
         ("100/100/30", large_mdp, 992, 4_000),
     ]
-    table = Table(title="ns a seed-step", title_justify="left")
-    for column in ("", "by hand", "c", "xla", "c / by hand", "xla / c"):
-        table.add_column(column, justify="left" if not column else "right")
+    rows = []
     for name, workload, seeds, steps in works:
         if only not in name:
             continue
@@ -118,23 +114,27 @@ def compare(console: Console, repeats: int, only: str) -> None:
             for key, run in runs.items():
                 n = steps if key != "xla" else max(steps // 4, 100)
                 best[key] = min(best[key], best_of(1, lambda run=run, n=n: run.walk(n)) / n / seeds * 1e9)
-        by_hand = best.get("by hand")
-        table.add_row(
-            name, f"{by_hand:.1f}" if by_hand else "", f"{best['c']:.1f}", f"{best['xla']:.1f}",
-            f"{best['c'] / by_hand:.2f}" if by_hand else "", f"{best['xla'] / best['c']:.1f}",
-        )  # fmt: skip
-    console.print(table)
+        by_hand = best.get("by hand", np.nan)
+        rows.append(
+            {
+                "workload": name,
+                "C by hand, ns": by_hand,
+                "engine c, ns": best["c"],
+                "XLA, ns": best["xla"],
+                "c / C by hand": best["c"] / by_hand,
+                "XLA / c": best["xla"] / best["c"],
+            }
+        )
+    report("engine", f"time per step and seed, float64, {run_batch.count_threads()} threads", rows, store=not only)
 
 
 def compile_source(source: ProgramSource) -> compiler.Build:
     return compiler.compile_text(source.text, source.target.width, compiler.find())
 
 
-def begin(console: Console) -> None:
+def begin() -> None:
     """The time before the first step: generating the text, compiling it, and starting again with what was stored."""
-    table = Table(title="before the first step, s", title_justify="left")
-    for column in ("", "lines", "generate", "compile", "from the cache"):
-        table.add_column(column, justify="left" if not column else "right")
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TWOCLOCK_CACHE"] = folder
         for name, workload in (("Figure 1", figure_1), ("LQR", lqr), ("entropy MDP", entropy_mdp), ("README", readme)):
@@ -145,8 +145,9 @@ def begin(console: Console) -> None:
             for _ in range(2):
                 compiler._builds.clear()
                 seconds.append(best_of(1, lambda s=source: compile_source(s).function()))
-            table.add_row(name, f"{source.lines:,}", *(f"{s:.2f}" for s in seconds))
-    console.print(table)
+            columns = zip(("generate, s", "compile, s", "from the cache, s"), seconds, strict=True)
+            rows.append({"workload": name, "lines": source.lines, **dict(columns)})
+    report("engine_start", "time before the first step", rows)
 
 
 if __name__ == "__main__":

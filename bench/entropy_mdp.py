@@ -8,8 +8,7 @@ import jax
 import numba
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 from tabular import alias_table
 
 import twoclock as tc
@@ -91,23 +90,26 @@ def main() -> None:
                 wall[name] = min(wall[name], (time.perf_counter() - began[0]) / count)
                 processor[name] = min(processor[name], (time.process_time() - began[1]) / count)
 
-    console = Console()
-    table = Table(title="cost per seed-step, float64, everything included; the bar is 2", title_justify="left")
-    for column in ("", "ns", "× numba", "processor ns", "× numba"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name in work:
-        ratio = [cost[name] / next(iter(cost.values())) for cost in (wall, processor)]
-        table.add_row(
-            name, f"{wall[name] * 1e9:.0f}", f"{ratio[0]:.2f}", f"{processor[name] * 1e9:.0f}", f"{ratio[1]:.2f}"
-        )
-    console.print(table)
+    base = "numba, one thread, Fast"
+    report(
+        "entropy_mdp",
+        "the actor-critic on an entropy-regularised MDP, float64, time per step and seed with everything included",
+        [
+            {
+                "loop": loop,
+                "ns": wall[loop] * 1e9,
+                "/ numba": wall[loop] / wall[base],
+                "processor ns": processor[loop] * 1e9,
+                "/ numba's": processor[loop] / processor[base],
+            }
+            for loop in work
+        ],
+    )
 
     gap = tc.solve(problem, methods["Fast"], steps=100_000, seeds=64, marks=[100_000]).history["gap"].mean()
     by_numba = [numba_fast(keep, other, r, GAMMA, TEMP, 100_000, seed, SIZES) for seed in range(64)]
     theirs = float(problem.truth.J_star) - np.mean([problem.truth.soft.J(theta) for theta in by_numba])
-    console.print(
-        f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} by numba (64 seeds each)"
-    )
+    print(f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} by numba (64 seeds each)")
 
     lake = tc.problems.frozen_lake(temp=0.01, size=8)
     best = float(lake.truth.J_star)
@@ -122,11 +124,11 @@ def main() -> None:
     began = time.perf_counter()
     tc.solve(lake, bold, steps, seeds=2, progress=look)
     step, (seconds, _) = next(((k, v) for k, v in reached.items() if v[1] < 0.01 * best), (steps, (np.inf, 0.0)))
-    console.print(
+    print(
         f"FrozenLake 8×8, τ = 0.01: mean gap of two seeds under 1 % of J* = {best:.4f} at step {step:,}, after "
         f"{seconds:.1f} s with compiling; {reached[steps][1] / best:.2%} of it after {reached[steps][0]:.1f} s"
     )
-    console.print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
+    print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ import time
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from results import report
 
 import twoclock as tc
 
@@ -27,13 +26,13 @@ def G(theta, omega, x):
 
 
 def each(call, inputs):
-    """Microseconds of each call."""
+    """Microseconds of a call, the median and the 99th percentile."""
     took = np.empty(len(inputs))
     for i, x in enumerate(inputs):
         began = time.perf_counter_ns()
         call(x)
         took[i] = time.perf_counter_ns() - began
-    return f"{np.median(took) / 1e3:.1f} (99 %: {np.quantile(took, 0.99) / 1e3:.1f})"
+    return {"µs per sample": np.median(took) / 1e3, "99 %, µs": np.quantile(took, 0.99) / 1e3}
 
 
 def by_hand(x):
@@ -44,18 +43,19 @@ def by_hand(x):
 
 def main() -> None:
     x = np.random.default_rng(0).normal(size=2_000_000)
-    table = Table("", "µs a sample, median", "samples a second in a batch")
+    rows = []
     for label, options in {"Learner": {}, "Learner, intervals": {"intervals": True}}.items():
         learner = tc.Learner(F, G, METHOD, 0.0, 0.0, example=0.0, **options)
         single = each(learner.update, x[:20_000])
         began = time.perf_counter()
         learner.update_many(x)
-        table.add_row(label, single, f"{len(x) / (time.perf_counter() - began):.3g}")
+        batch = (time.perf_counter() - began) / len(x) * 1e6
+        rows.append({"call": label, **single, "µs per sample of a batch": batch})
     with jax.enable_x64(True):
         by_hand.state = METHOD.init(0.0, 0.0)
         by_hand.step = jax.jit(lambda state, x, k: METHOD.step(F, G, state, x, k))
     by_hand(x[0])
-    table.add_row("jax.jit(method.step)", each(by_hand, x[:2_000]), "")
+    rows.append({"call": "jax.jit(method.step)", **each(by_hand, x[:2_000])})
     agent = tc.agents.Regulator(np.eye(3), np.eye(2))
     states = np.random.default_rng(0).normal(size=(3_000, 3))
 
@@ -63,8 +63,8 @@ def main() -> None:
         agent.observe(x, agent.act(x), x)
 
     turn(states[0])
-    table.add_row("Regulator, act and observe", each(turn, states), "")
-    Console().print(table)
+    rows.append({"call": "Regulator, act and observe", **each(turn, states)})
+    report("live", "a learner's time per sample, one core", rows)
 
 
 if __name__ == "__main__":

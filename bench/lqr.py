@@ -8,8 +8,7 @@ import jax
 import numba
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 
 import twoclock as tc
 
@@ -95,28 +94,27 @@ def main() -> None:
                 wall[name] = min(wall[name], (time.perf_counter() - began[0]) / count)
                 processor[name] = min(processor[name], (time.process_time() - began[1]) / count)
 
-    console = Console()
-    table = Table(title="cost per seed-step, float64, everything included; the bar is 2", title_justify="left")
-    for column in ("", "ns", "× numba", "processor ns", "× numba"):
-        table.add_column(column, justify="left" if not column else "right")
-    for name in work:
-        by_numba = [cost[name] / next(iter(cost.values())) for cost in (wall, processor)]
-        table.add_row(
-            name,
-            f"{wall[name] * 1e9:.0f}",
-            f"{by_numba[0]:.2f}",
-            f"{processor[name] * 1e9:.0f}",
-            f"{by_numba[1]:.2f}",
-        )
-    console.print(table)
+    base = "numba, one thread, Fast"
+    report(
+        "lqr",
+        "the LQR actor-critic, float64, time per step and seed with everything included",
+        [
+            {
+                "loop": loop,
+                "ns": wall[loop] * 1e9,
+                "/ numba": wall[loop] / wall[base],
+                "processor ns": processor[loop] * 1e9,
+                "/ numba's": processor[loop] / processor[base],
+            }
+            for loop in work
+        ],
+    )
 
     gap = tc.solve(problem, methods["Fast"], steps=100_000, seeds=128, marks=[100_000]).history["gap"].mean()
     gains = [numba_fast(lqr.A, lqr.B, 2.0, 1.0, 100_000, seed, FAST) for seed in range(128)]
     theirs = np.mean([lqr.J(K, 1.0) for K in gains]) - lqr.J(lqr.gain, 1.0)
-    console.print(
-        f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} in the numba loop (128 seeds)"
-    )
-    console.print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
+    print(f"the same answer: mean gap after 100,000 steps {gap:.3g} here, {theirs:.3g} in the numba loop (128 seeds)")
+    print(f"on {jax.devices()[0].device_kind}, {psutil.cpu_count()} cores, {time.strftime('%Y-%m-%d')}")
 
 
 if __name__ == "__main__":

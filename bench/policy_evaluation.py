@@ -12,8 +12,7 @@ from functools import partial
 import jax
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 from tabular import NUMBERS, best_of, random_tables
 from yardsticks import numba_loop
 
@@ -44,7 +43,6 @@ def per_step(problem, method, steps, seeds):
 
 
 def main() -> None:
-    console = Console()
     tables = random_tables()
     tables.pop("theta_star")
     numba_loop(10, 0, *tables.values(), *NUMBERS)
@@ -63,10 +61,9 @@ def main() -> None:
         cost["numba, one thread"] = min(cost.get("numba, one thread", np.inf), seconds)
         for name, (problem, steps, seeds) in runs.items():
             cost[name] = min(cost.get(name, np.inf), per_step(problem, METHOD, steps, seeds) / seeds)
-    table = Table("", "ns", "× numba", title="cost per seed-step of Fast TDC, float64", title_justify="left")
-    for name, seconds in cost.items():
-        table.add_row(name, f"{seconds * 1e9:.0f}", f"{seconds / cost['numba, one thread']:.2f}")
-    console.print(table)
+    base = cost["numba, one thread"]
+    rows = [{"loop": name, "ns": seconds * 1e9, "/ numba": seconds / base} for name, seconds in cost.items()]
+    report("policy_evaluation", "Fast TDC, float64, time per step and seed", rows)
 
     # Figure 1 runs each of these twice (printed and tuned, or two kinds of mean) and LSTD once, on two samplings.
     kinds = {
@@ -78,17 +75,16 @@ def main() -> None:
         f"{fig1.TD}, averaged": ("td", fig1.one_setting(fig1.TD, 10.0), 2),
         fig1.LSTD: ("td", tc.methods.Lstd(), 1),
     }
-    sheet = Table("", *fig1.SIZES, title="ns a seed-step, an MDP each, 100 seeds", title_justify="left")
-    total = 0.0
+    rows, total = [], 0.0
     for name, (operator, method, times) in kinds.items():
         costs = [
             per_step(partial(draws, operator=operator, **size), method, 4_000, 100) / 100
             for size in fig1.SIZES.values()
         ]
         total += 2 * times * sum(costs) * 100 * 1_000_000
-        sheet.add_row(name, *(f"{seconds * 1e9:.0f}" for seconds in costs))
-    console.print(sheet)
-    console.print(f"Figure 1 in full: about {total / 60:.0f} minutes on {psutil.cpu_count()} cores, and two to compile")
+        rows.append({"method": name, **{f"{size}, ns": c * 1e9 for size, c in zip(fig1.SIZES, costs, strict=True)}})
+    report("figure_1", "an MDP per seed, 100 seeds, time per step and seed", rows)
+    print(f"Figure 1 in full: about {total / 60:.0f} minutes on {psutil.cpu_count()} cores, and two to compile")
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from rich.table import Table
 STORED = Path(__file__).parents[1] / "docs" / "bench"
 
 
-def report(name: str, title: str, rows: Sequence[Mapping[str, object]]) -> None:
+def report(name: str, title: str, rows: Sequence[Mapping[str, object]], store: bool = True) -> None:
     """Print a table of one question, and write it to docs/bench as ``name``.csv."""
     frame = pd.DataFrame(rows)
-    STORED.mkdir(exist_ok=True)
-    frame.to_csv(STORED / f"{name}.csv", index=False, float_format="%.4g")
+    if store:
+        STORED.mkdir(exist_ok=True)
+        frame.to_csv(STORED / f"{name}.csv", index=False, float_format="%.4g")
     table = Table(title=f"{name}: {title}", title_justify="left")
     for column in frame:
         table.add_column(str(column), justify="right" if pd.api.types.is_numeric_dtype(frame[column]) else "left")

@@ -16,8 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table
+from results import report
 
 import twoclock as tc
 
@@ -61,7 +60,7 @@ def swept(problem, **options):
         return tc.sweep({"paper": problem}, {"fast": GRID}, STEPS, SEEDS, out=Path(out) / "sweep", **options)
 
 
-def on_ray(console: Console) -> None:
+def on_ray() -> None:
     """Shards of one thread each on one worker and on two, Ray started and the loop compiled before the clock runs."""
     import ray
 
@@ -79,9 +78,9 @@ def on_ray(console: Console) -> None:
         work(max(STEPS // 4, 5_000))
         times[workers] = time.perf_counter() - began
         sizes = [p.memory_info().rss >> 20 for p in psutil.process_iter() if "ray::" in " ".join(_line(p))]
-        console.print(f"Ray, {workers} worker(s): {times[workers]:.1f} s; MiB of each worker: {sizes}")
+        print(f"Ray, {workers} worker(s): {times[workers]:.1f} s; MiB of each worker: {sizes}")
         ray.shutdown()
-    console.print(f"two workers are {times[1] / times[2]:.2f} times as fast as one")
+    print(f"two workers are {times[1] / times[2]:.2f} times as fast as one")
 
 
 def _line(process):
@@ -92,23 +91,21 @@ def _line(process):
 
 
 def main() -> None:
-    console = Console()
     if sys.argv[2:] != ["ray"]:
-        beside_solve(console)
-    on_ray(console)
-    console.print(f"on {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}")
+        beside_solve()
+    on_ray()
+    print(f"on {psutil.cpu_count()} cores, load {psutil.getloadavg()[0]:.1f}, {time.strftime('%Y-%m-%d')}")
 
 
-def beside_solve(console: Console) -> None:
+def beside_solve() -> None:
     compiled = Compilations()
     swept(tc.problems.random_policy_evaluation, memory=1e9)
     loops = compiled.names.count("jit(marked)") + compiled.names.count("jit(_advance)")
-    console.print(f"the loop was compiled {loops} time(s) for {SETTINGS} settings")
+    print(f"the loop was compiled {loops} time(s) for {SETTINGS} settings")
     jax.config.update("jax_log_compiles", False)
 
     # As many seed-steps in one solve: few seeds for long, since 10,000 instances of the problem would take 5 GB.
-    columns = ("sweep, s", "core-s", "solve, s", "core-s", "ratio", "of core-s")
-    table = Table("", *columns, title=f"{SETTINGS} × {SEEDS} × {STEPS:,}", title_justify="left")
+    rows = []
     kinds = {
         "an MDP each": (tc.problems.random_policy_evaluation, 1_000, SETTINGS * SEEDS * STEPS // 1_000),
         "one MDP": (one_mdp(), SETTINGS * SEEDS, STEPS),
@@ -120,9 +117,17 @@ def beside_solve(console: Console) -> None:
             times["solve"] = np.minimum(
                 times["solve"], seconds(lambda p=problem, n=seeds, k=steps: tc.solve(p, METHOD, k, n))
             )
-        both, ratio = np.concatenate([*times.values()]), times["sweep"] / times["solve"]
-        table.add_row(name, *(f"{t:.1f}" for t in both), *(f"{r:.2f}" for r in ratio))
-    console.print(table)
+        wall, processor = times["sweep"] / times["solve"]
+        rows.append(
+            {
+                "problem": name,
+                "sweep, s": times["sweep"][0],
+                "solve, s": times["solve"][0],
+                "ratio": wall,
+                "ratio of processor time": processor,
+            }
+        )
+    report("sweep", f"{SETTINGS} settings × {SEEDS} seeds × {STEPS:,} steps, beside one solve of as many", rows)
 
 
 if __name__ == "__main__":

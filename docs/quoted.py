@@ -1,9 +1,10 @@
-"""The numbers that README and docs quote from the full run.
+"""The numbers that README and docs quote from the full run and from ``make bench``.
 
 ``python -m docs.quoted RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
 docs/full_run and its pictures into docs/images, and writes every passage between ``<!-- quoted: … -->`` and
-``<!-- end -->`` again. Tables of experiments that RUN does not have stay, and are named. Without RUN it only checks the
-passages against docs/full_run, and fails where one differs; a test does so.
+``<!-- end -->`` again. Tables of experiments that RUN does not have stay, and are named. ``--bench`` in place of RUN
+writes the passages again after ``make bench``. Without either it only checks the passages against docs/full_run and
+docs/bench, and fails where one differs; a test does so.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def main(run: str | None = None, quick: str | None = None) -> int:
     if run == "--against" and quick is not None:
         print(side_by_side(Path(quick)))
         return 0
-    if run is not None:
+    if run not in (None, "--bench"):
         take_over(Path(run))
     stale = {page: text for page in PAGES if (text := quoted(page.read_text())) != page.read_text()}
     for page, text in stale.items():
