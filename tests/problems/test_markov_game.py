@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from scipy.special import softmax
 
 import twoclock as tc
-from twoclock.models.matrix_game import solve_matrix_games
+from twoclock.models.markov_game import solve_matrix_games
 from twoclock.problems.markov_game import GameStep
 from twoclock.protocols import InputError
 

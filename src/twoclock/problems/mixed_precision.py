@@ -31,7 +31,7 @@ class MixedPrecision(Problem):
     )
 
     @property
-    def samples_see_omega(self) -> bool:  # type: ignore[override]
+    def samples_see_omega(self) -> bool:
         return self.problem.samples_see_omega
 
     @property
