@@ -1,8 +1,8 @@
-"""How fast are the engines? The engine c beside XLA and beside C written by hand, in turns in one run, float64.
+"""How fast are the engines? The C engine, XLA and C written by hand, in turns in one run, in float64.
 
-Figure 1's workload is TDC with operator averaging on 50 states, 50 actions and 10 features, with a Threefry key for
-every seed and step on all sides; the others are the paper's regulator, a small entropy-regularised MDP and the README's
-problem; the workload of Figure 1 also with a third level.
+Figure 1's workload is TDC with operator averaging on 50 states, 50 actions and 10 features, also with a third level.
+All sides derive a Threefry key for every seed and step. The other workloads are the paper's regulator, a small
+entropy-regularised MDP and the README's problem.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``python -m docs.quoted RUN`` takes over the tables of a full run (RUN is its folder, results/full) into
 docs/full_run and its pictures into docs/images, and writes every passage between ``<!-- quoted: … -->`` and
-``<!-- end -->`` again. Tables of experiments that RUN does not have stay, and are named. ``--bench`` in place of RUN
+``<!-- end -->`` again. Tables of experiments that RUN does not have stay, and are named. ``--bench`` instead of RUN
 writes the passages again after ``make bench``. Without either it only checks the passages against docs/full_run and
 docs/bench, and fails where one differs; a test does so.
 """

@@ -20,7 +20,7 @@ class Rude:
         raise RuntimeError("no")
 
 
-# Made afresh for each call: generators and arrays are used up or written to.
+# Made again for each call: generators and arrays are used up or written to.
 WRONG: dict[str, Any] = {
     "None": lambda: None,
     "True": lambda: True,

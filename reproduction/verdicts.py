@@ -151,7 +151,7 @@ def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records
 
 
 def leave_open(claim: Claim, steps: int) -> Claim:
-    """The claim as a quick run of so many steps may judge it: what it cannot decide is left to the full run.
+    """The claim as a quick run of this many steps may judge it: what it cannot decide is left to the full run.
 
     Ours are all left to it: their sizes were chosen for the full run, and a short one may say the opposite.
 

@@ -181,7 +181,7 @@ class Result:
         """Confidence intervals from each single run: seed, output, estimate, low, high, note.
 
         Each covers the true output (not the spread over seeds) with probability ``level`` in the long run, and uses the
-        samples of one seed alone. ``note`` says what speaks against it; it is "" if nothing does. Runs without a method
+        samples of one seed alone. ``note`` is a reason to doubt it; it is "" if there is none. Runs without a method
         have them for each entry of θ at their end. Other methods must collect the data for them: ``tc.Polyak(method,
         intervals=True)`` or ``tc.RichardsonRomberg(method, intervals=True)``.
 

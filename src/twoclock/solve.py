@@ -117,10 +117,10 @@ def solve(
         bound: count a seed as diverged when an entry of θ or ω leaves [−bound, bound].
         block: the most steps whose noise is drawn at once; it affects only the speed.
         checkpoint_every: seconds between checkpoints.
-        engine: "xla" works everywhere; "c" and "cuda" generate and compile a program of the step, with the machine's C
-            compiler or for an NVIDIA GPU, and are several times faster. "auto" takes the one that probably finishes
-            first, or the value of the variable TWOCLOCK_ENGINE. If an engine cannot run a problem, XLA does;
-            ``spec["engine"]`` is the engine that ran and ``spec["engine_reason"]`` says why it was not another.
+        engine: "xla" works everywhere. "c" and "cuda" compile a program of the step, with the machine's C compiler or
+            for an NVIDIA GPU, and are several times faster. "auto" takes what probably finishes first, or the value of
+            the variable TWOCLOCK_ENGINE. If an engine cannot run a problem, XLA does: ``spec["engine"]`` is the engine
+            that ran, ``spec["engine_reason"]`` says why.
         start: a result of the same call with fewer steps (for several methods the mapping of them), to continue,
             bit-for-bit identical to one long run. ``steps`` is the new total, and the history begins with that of the
             result. The engine stays the same; another one agrees up to rounding.

@@ -57,7 +57,7 @@ class Regulator(LearnerAgent):
     (`problems.ActorCritic`); it has no model of the plant, needs seven times as many samples on the paper's, steps that
     suit the units, and a plant without a constant disturbance.
 
-    ``warnings`` lists what speaks against its answer: an incomplete state, actions that were not applied as asked, a
+    ``warnings`` lists reasons to doubt its answer: an incomplete state, actions that were not applied as asked, a
     goal that no state came near, a guard that had to act.
 
     Args:
@@ -288,7 +288,7 @@ class Regulator(LearnerAgent):
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against its answer, one line per objection."""
+        """Reasons to doubt its answer, one per line."""
         return list(self._lines().values())
 
     def _lines(self) -> dict[str, str]:

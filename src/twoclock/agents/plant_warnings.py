@@ -1,4 +1,4 @@
-"""What speaks against the answer of a regulator: its state, its actions, its goal."""
+"""Reasons to doubt the answer of a regulator: its state, its actions, its goal."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class LearnerAgent:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against what it has learnt, one line per objection; nothing by default."""
+        """Reasons to doubt what it has learnt, one per line; none by default."""
         return []
 
     def result(self) -> Result:

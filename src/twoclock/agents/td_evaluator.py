@@ -36,7 +36,7 @@ FeatureFn = Callable[[str, PyTree], Observed]
 Ratio = float | Callable[[PyTree, PyTree], float]
 Behaviour = Callable[[PyTree, np.random.Generator], PyTree]
 
-# The first step size, as a share of the largest that E‖φ‖² allows; it is constant for so many samples, then falls as
+# The first step size, as a share of the largest that E‖φ‖² allows; it is constant for that many samples, then falls as
 # k^−0.6.
 _FIRST, _HOLD = 0.1, 300.0
 

@@ -42,11 +42,11 @@ def table(
 ) -> Table:
     """Compare results on the seeds that they share.
 
-    A data frame with a row for each result, the best first: ``rank``, ``mean`` over seeds with its 95 % bootstrap
-    interval ``low`` to ``high``, the ``ratio`` of the mean to the best one's with ``ratio_low`` and ``ratio_high`` over
-    the shared seeds, ``p`` that it differs from the best one, ``seeds`` and how many of them ``diverged``. A result
-    with fewer diverged seeds ranks first, whatever its mean. The mean uses the last finite values of diverged seeds,
-    and a note says so.
+    The table is a data frame with a row for each result, the best first. Its columns are ``rank``; the ``mean`` over
+    seeds with its 95 % bootstrap interval ``low`` to ``high``; the ``ratio`` to the best mean with ``ratio_low`` and
+    ``ratio_high`` over the shared seeds; the p-value ``p`` of the difference from the best; ``seeds`` and how many of
+    them ``diverged``. A result with fewer diverged seeds ranks first, whatever its mean. The mean uses the last finite
+    values of diverged seeds, and a note says so.
 
     Every pair is tested on its shared seeds by Wilcoxon's signed-rank test of the log-ratios (of the differences where
     a value is not positive); a diverged seed is worse than any other. All p are Holm's, corrected for the number of

@@ -53,7 +53,7 @@ class BlockStatistics(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """An interval for each output, and a note on what speaks against it; "" if nothing does."""
+    """An interval for each output, and a note with a reason to doubt it; "" if there is none."""
 
     estimate: Float[np.ndarray, "*runs m"]
     low: Float[np.ndarray, "*runs m"]

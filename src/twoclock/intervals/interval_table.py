@@ -110,7 +110,7 @@ def by_step(
 
 
 def summary(history: pd.DataFrame, diverged: Mapping[int, int]) -> str:
-    """Say in a line how many intervals there are at the last mark, and what speaks against them; "" if none."""
+    """Say in a line how many intervals there are at the last mark, with reasons to doubt them; "" if none."""
     if not _columns(history, "estimate"):
         return ""
     tracked = _read(history)

@@ -15,7 +15,7 @@ from twoclock.validation import number
 if TYPE_CHECKING:
     import pandas as pd
 
-# A note on one interval in a hundred is chance; notes on more than this share speak against stopping.
+# A note on one interval in a hundred is chance; with notes on more than this share a run does not stop.
 _NOTED = 0.05
 
 

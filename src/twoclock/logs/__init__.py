@@ -47,9 +47,9 @@ def read(
     """Read a log of transitions and check it row by row.
 
     Args:
-        source: a pandas or polars frame, a pyarrow table, a dict of arrays, a Parquet file or a folder of them
-            (streamed, it may be larger than memory), a CSV file, a Minari dataset or the id of a local one, or a list
-            of episodes in the form of Gymnasium and Minari. The last three name their columns themselves.
+        source: a pandas or polars frame, a pyarrow table, a dict of arrays, a CSV file, or a Parquet file or folder
+            (streamed, so it may be larger than memory). Or a Minari dataset, the id of a local one, or a list of
+            episodes in the form of Gymnasium and Minari; these three name their columns themselves.
         state: its column, or several of numbers (or of text) that together are the state.
         action: its column; whole numbers or text are discrete actions, floats continuous ones. Several are a vector.
         reward: its column.

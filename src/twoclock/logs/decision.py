@@ -85,7 +85,7 @@ def decide(v: Value) -> Decision:
     warned = v.diagnostics[(v.diagnostics["grade"] == "warning") & v.diagnostics["policy"].isin(known.index)]
     if len(warned):
         many = "one check warns" if len(warned) == 1 else f"{len(warned)} checks warn"
-        sentence += f" {'Also,' if grade == 'open' else 'But'} {many}: read what speaks against it first."
+        sentence += f" {'Also,' if grade == 'open' else 'But'} {many}: read the warnings first."
         grade = "partly" if grade == "yes" else grade
     return Decision(sentence, grade)
 

@@ -67,11 +67,11 @@ def evaluate(
 
     Args:
         log: what ``tc.logs.read`` returned.
-        policy: a function of a batch of states that gives, for each, an action or probabilities (a frame or a dict
-            with a column for each action; an array where their order is known); a DataFrame or an array
-            [state, action]; {state: action} or a Series of them; a classifier with ``predict_proba``;
-            ``tc.logs.Gaussian``; or {name: policy}, which adds a ranking and paired intervals of the differences, for
-            all policies at once.
+        policy: a function of a batch of states that gives an action or probabilities for each. Probabilities are a
+            frame or a dict with a column for each action, or an array where their order is known. A policy may also be
+            a DataFrame or an array [state, action]; {state: action} or a Series of them; a classifier with
+            ``predict_proba``; or ``tc.logs.Gaussian``. With {name: policy} there is a ranking, and intervals of the
+            differences hold for all policies at once.
         gamma: the discount, in [0, 1].
         features: "onehot", "rbf", "tiles", "fourier", an object of ``tc.logs.features``, or a function of a batch of
             (states, actions).

@@ -16,7 +16,7 @@ _MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass
 
 
 def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
-    """Take the model over states where a table has so many pairs that LSTD-Q must be refused, before its matrix.
+    """Take the model over states where a table has too many pairs for LSTD-Q, before its matrix is formed.
 
     Factorising the matrix of a large table can take minutes. The share of the policy's path that leads to pairs without
     data needs no factorisation: the path is followed step by step.

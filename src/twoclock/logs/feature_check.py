@@ -4,10 +4,10 @@
 
 If the features hold the policy's Q, the residual δ has mean 0 given the state, the action and the past, so every
 projection of it is noise. With richer features φ⁺ = z the projection g is how far the value moves with them, which is
-the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, it is how far
-the value moves if returns over several steps are used instead of one: states that the features do not separate differ
-in their past. The weights are from a part of a long log, the projection is on all of it: a second pass without products
-of matrices, so that more data always sharpen the checks.
+the bias if they do hold Q. With traces z of the features, sums over the last eight rows of the episode, g is how far
+the value moves if returns are over several steps: states that the features do not separate may differ in their past.
+The weights are from a part of a long log, the projection is on all of it. So more data always sharpen the checks, and
+the second pass needs no products of matrices.
 
 Reference: Sargan, *The estimation of economic relationships using instrumental variables*, 1958, for such tests.
 """

@@ -230,7 +230,7 @@ class Value:
             why = one.diagnostics[grades == "fatal"].iloc[0]["sentence"]
             return f"{whose} cannot be estimated from this log: {why}."
         warned = int((grades == "warning").sum())
-        against = f"{warned} of {len(grades)} checks warn" if warned else "nothing in the log speaks against it"
+        against = f"{warned} of {len(grades)} checks warn" if warned else "no check warns"
         band = f"{self.settings['level']:.0%} interval [{main['low']:.5g}, {main['high']:.5g}]"
         checked = against if len(grades) else "nothing was checked"
         return f"The policy{name} is worth {main['value']:.5g}, {band}; {checked}."

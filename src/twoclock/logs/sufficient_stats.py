@@ -41,7 +41,7 @@ class Estimand:
     stream: bool = False  # units are rows
     start: Float[np.ndarray, " d"] | None = None  # φ̄₀, if not the mean over the first states of the episodes
     visited: bool = False  # the value is the mean over all logged states, not over the first of each episode
-    traced: bool = False  # A = Σ z(φ − γφ̄')ᵀ with traces z of the features in place of φ
+    traced: bool = False  # A = Σ z(φ − γφ̄')ᵀ with traces z of the features instead of φ
 
     @property
     def units(self) -> int:

@@ -255,14 +255,14 @@ def exponents(method: Method, k: Scalar, *, weights: bool) -> dict[str, Float[Ar
     It is measured, so that a floor, a shift or a user's function has its actual effect.
     """
     later = jnp.asarray(k, jnp.int32)
-    sooner = later // 2
+    earlier = later // 2
     found = {}
     for path, schedule, is_weight in _schedules(method):
         if is_weight == weights:
-            now, then = schedule(later), schedule(sooner)
+            now, then = schedule(later), schedule(earlier)
             known = (later > 1) & (now > 0) & (then > 0)
             ratio = jnp.where(known, then, 1) / jnp.where(known, now, 1)
-            span = (jnp.asarray(later, float) + 1) / (jnp.asarray(sooner, float) + 1)
+            span = (jnp.asarray(later, float) + 1) / (jnp.asarray(earlier, float) + 1)
             found[path] = jnp.where(known, jnp.log(ratio) / jnp.log(jnp.maximum(span, 1.1)), jnp.nan)
     return found
 

@@ -26,9 +26,9 @@ _BATCHES = 4
 # How much larger a squared mean must be, in squared standard errors, for the other candidate to be chosen; and how
 # many times larger for its own candidate to be moved there.
 _MARGIN, _WORSE = 2.0, 4.0
-# Steps lead away if squares are so many times larger than at the start, after so many samples.
+# Steps lead away if squares grow by this factor from the start, after this many samples.
 _AWAY, _EARLY = 1e4, 16
-# A mean is zero if its square is at most so many times its noise: the noise of many entries is known well.
+# A mean is zero if its square is at most this many times its noise: the noise of many entries is known well.
 _WITHIN, _NOTHING = 4.0, 1e-5
 _LEAD, _PLAIN = MatrixFreeZap(), DoG()
 

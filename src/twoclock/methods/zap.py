@@ -30,11 +30,11 @@ _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also forgets if its samples were taken far from here on average, since many short moves make a long distance.
 _FORGET = 30.0
-# The prior for the distance of θ is this many times its present size; the first step is at most so many lengths.
+# The prior for the distance of θ is this many times its present size; the first step is at most this many lengths.
 _PRIOR, _FIRST_STEP = 3.0, 3.0
 _OVERSHOT, _SURE = 0.5, 3.0
-# If steps are shorter than their limit, the limit shrinks by this factor at a time, down to so many standard errors of
-# the iterate. It is also the distance over which a model of curved operators is trusted.
+# If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
+# of the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
 # What counts as zero where samples have no noise, relative to the squared mean at the start.
 _NOTHING = 1e-5

@@ -126,9 +126,9 @@ class LimitLaw:
         g = ρδφ at θ*        S = Σ_l Cov(g_0, g_l) = E[gg ᵀ] + Γ + Γᵀ        Σ = A⁻¹SA⁻ᵀ
         m(s) = E[g|s]        Z = (I − P + 1dᵀ)⁻¹        Γ = E[g(s, a, s') (Zm)(s')ᵀ]
 
-    It is the asymptotic distribution of LSTD and of the averaged iterates of TD, TDC, GTD2, TDRC and their Fast forms:
-    at θ* the fast variable is 0, so F and G are both multiples of g (or 0), and in the joint linear equation ω drops
-    out.
+    It is the asymptotic distribution of LSTD and of the averaged iterates of TD, TDC, GTD2, TDRC and their Fast forms.
+    At θ* the fast variable is 0, so F and G are both multiples of g (or 0), and ω drops out of the joint linear
+    equation.
 
     Blocks of length ℓ estimate S_ℓ = Var(g_1 + … + g_ℓ)/ℓ instead of S. At ℓ = 1 that is E[ggᵀ], the estimate of
     independent weights for each step; it is S itself where samples are independent or the features can represent V.

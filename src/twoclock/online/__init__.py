@@ -189,7 +189,7 @@ class Learner:
     ) -> pd.DataFrame:
         """Confidence intervals of the outputs: output, estimate, low, high, note.
 
-        Each covers its true value with probability ``level`` in the long run; ``note`` says what speaks against it; it
+        Each covers its true value with probability ``level`` in the long run; ``note`` is a reason to doubt it; it
         is "" if nothing does.
 
         Args:

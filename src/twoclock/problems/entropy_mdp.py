@@ -27,7 +27,7 @@ Critic = Float[Array, " c"]  # values of the states, or the weights of features
 # The state of the chain, with the length of this episode and the mean length so far; None where there is no chain.
 Env = tuple[State, tuple[State, Number] | None] | None
 SAMPLINGS = {"restart": 4, "stationary": 2, "iid": 3}  # with the random words that a step takes
-_EPISODES = 8  # the mean episode length is over about so many recent episodes
+_EPISODES = 8  # the mean episode length is over about this many recent episodes
 _LAKES = {4: "SFFFFHFHFFFHHFFG", 8: "SFFFFFFFFFFFFFFFFFFHFFFFFFFFFHFFFFFHFFFFFHHFFFHFFHFFHFHFFFFHFFFG"}
 
 

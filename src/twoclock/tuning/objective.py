@@ -98,7 +98,7 @@ class ProblemObjective(Objective):
         self.problem, self.by, self.bound, self.engine = problem, by, bound, engine
         self._unit: float | None = None  # converts a square of G to one of F, for a large ω; measured in the first call
         self._last: tuple[list[int], Instances] | None = None
-        self._leader: tuple[tuple[list[int], int], FreshMeans] | None = None  # on these seeds, after so many steps
+        self._leader: tuple[tuple[list[int], int], FreshMeans] | None = None  # on these seeds, after this many steps
 
     def cost(self, steps: int) -> int:
         """Without truth there are as many fresh samples as steps."""

@@ -89,8 +89,8 @@ def tune(  # type: ignore[misc]  # the overloads say what comes back, and not ev
         order: True tries only steps with α ≤ β ≤ λ up to the horizon, as the theory needs; "both" tunes with and
             without this condition, and compares. λ ≤ 1 is always required.
         widen: while the leader lies at an edge of the box, make it twice as wide there (on the log scale) and try
-            settings from the new part; for at most the work of two rungs, which is part of the budget. By default only
-            the default box is widened.
+            settings from the new part. The budget includes this work, which is at most that of two rungs. By default
+            only the default box is widened.
         rungs: the number of rungs; one more doubles the number of settings.
         seed: draws the settings; the runs have the seeds from 1,000,000·(seed + 1) on, apart from those of ``solve``.
         bound, engine: as for ``solve``.

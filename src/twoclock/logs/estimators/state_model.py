@@ -18,7 +18,7 @@ from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstima
 from twoclock.logs.features import Crossed, Matrix, table_of
 from twoclock.logs.sufficient_stats import Estimand
 
-_Z = 3.0  # from so many standard errors on, a mean ratio other than 1 is no accident
+_Z = 3.0  # a mean ratio that differs from 1 by this many standard errors is not chance
 
 
 @estimator("a model over states, ratios normalised within each")
