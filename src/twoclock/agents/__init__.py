@@ -196,8 +196,8 @@ def check_agent(agent: Agent) -> None:
     check_kind(agent)
     if agent.steps:
         raise InputError(
-            f"`agent` must not have learnt yet, and has from {agent.steps:,} samples: every seed starts with a new one; "
-            f"pass `tc.agents.fresh(agent, seed=0)`, or continue with this one in your own loop"
+            f"`agent` must not have learnt yet, got one with {agent.steps:,} samples: each seed needs a new one; pass "
+            "`tc.agents.fresh(agent, seed=0)`, or continue with this one in your own loop"
         )
 
 

@@ -190,7 +190,7 @@ class Learner:
         """Confidence intervals of the outputs: output, estimate, low, high, note.
 
         Each covers its true value with probability ``level`` in the long run; ``note`` is a reason to doubt it; it
-        is "" if nothing does.
+        is "" if there is none.
 
         Args:
             level: the coverage, between 0 and 1.
