@@ -34,6 +34,7 @@ def cases(quick: bool) -> dict[str, Case]:
         steps, seeds = (settings.MARKED[0], 100) if quick else (task.steps, task.seeds)
         looked_at = [n for n in (*settings.MARKED, settings.PUBLISHED_AT.get(label, steps)) if n <= steps]
         marks = sorted({n * tenth // 10 for n in looked_at for tenth in range(1, 11)})
+        marks = [steps] if settings.DEFAULT in methods else marks
         found[label] = Case(task.problem(), methods, steps, seeds, marks=marks, title=task.title)
     return found
 

@@ -31,6 +31,7 @@ PUBLISHED = {
 }
 CONSTANT, FALLING = "SGD, constant steps", "SGD, falling steps"
 TD, TDC, FAST_TDC, GTD2, LSTD = "TD", "TDC", "Fast TDC", "GTD2", "LSTD, block scores"
+DEFAULT = "no method"
 OPERATORS = {"td": (TD,), "tdc": (TDC, FAST_TDC), "gtd2": (GTD2,)}
 CHAINS = {"mdp": "a random MDP of the paper", "walk": "a slow walk"}
 _SHORT = {"mdp": "random MDP", "walk": "slow walk"}
@@ -176,6 +177,12 @@ def _regulator() -> Task:
     return Task("d", title, short, lambda: problem, methods, np.asarray(problem.K_star).ravel(), None)
 
 
+def _default(label: str) -> Task:
+    """The same problem without a method, at the end of a run, which is where its intervals are."""
+    of = task(label)
+    return replace(of, methods={DEFAULT: tc.Auto()}, how="blocks", seeds=200, steps=MARKED[1])
+
+
 # By label; what is known of a task is worked out when it is first asked for.
 _MAKERS: dict[str, Callable[[], Task]] = {
     "linear-5": partial(_regression, "linear", 5),
@@ -191,6 +198,10 @@ _MAKERS: dict[str, Callable[[], Task]] = {
     "mdp-blocks-markov": partial(_blocks, "mdp", 100, MARKED[1]),
     "bilevel": _bilevel,
     "lqr": _regulator,
+    **{
+        f"{DEFAULT}: {label}": partial(_default, label)
+        for label in ("linear-5", "logistic-5", "mdp-tdc-iid", "walk-td-markov", "bilevel", "lqr")
+    },
 }
 LABELS = tuple(_MAKERS)
 

@@ -13,6 +13,7 @@ import twoclock as tc
 from reproduction.experiments import auto_races
 from reproduction.experiments.auto import ratios
 from reproduction.experiments.auto_races import Race
+from reproduction.experiments.hard_problems import river_swim
 from twoclock.cli import main
 from twoclock.methods import local_model
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
@@ -261,6 +262,15 @@ def test_values_are_enough(problem, limit):
     result = tc.solve(problem, steps=5000, seeds=4)
     assert np.sqrt(result.history.groupby("seed").tail(1)["error"].mean()) < limit
     assert result.arrived.all(), result.chosen
+
+
+def test_weak_directions_of_a_chain_are_as_with_least_squares():
+    """On RiverSwim θ is ten thousand times longer in one direction than the first samples of F suggest."""
+    ours, theirs = (
+        tc.solve(river_swim(np.random.default_rng(2), operator), method, steps=1500, seeds=6).summary("error")
+        for operator, method in (("tdc", None), ("td", tc.methods.Lstd()))
+    )
+    assert ours.iloc[-1]["mean"] < 1.5 * theirs.iloc[-1]["mean"]
 
 
 def test_a_run_that_cannot_arrive_never_says_so():

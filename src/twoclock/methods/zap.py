@@ -30,8 +30,10 @@ _FAR, _STRAIGHT = 5.0, 0.25
 # How fast a model of curved operators forgets while the iterates move: half of it with a move of a sixth of their size.
 # It also forgets if its samples were taken far from here on average, since many short moves make a long distance.
 _FORGET = 30.0
-# The prior for the distance of θ is this many times its present size; the first step is at most this many lengths.
-_PRIOR, _FIRST_STEP = 3.0, 3.0
+# The prior for the distance of θ is this many times its present size. If the operators are affine, no step is too far,
+# and the prior only excludes what rounding would: a weak direction may be thousands of times longer than a strong one.
+# The first step is at most this many lengths.
+_PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
 _OVERSHOT, _SURE = 0.5, 3.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
@@ -222,7 +224,9 @@ class Zap(Method):
         """Newton's step from z to the root of the model, or of its running means."""
         model, start = local_model.lately(state.model) if lately else state.model, state.origin[..., :slow]
         way, here = (_squared(part) for part in (z[..., :slow] - start, z[..., :slow]))
-        return local_model.root(model, z, start, _PRIOR * (way + here + state.reach[..., 0] ** 2) ** 0.5)
+        size = (way + here + state.reach[..., 0] ** 2) ** 0.5
+        prior = z.__array_namespace__().where(state.curved > 0, _PRIOR, _WIDE_PRIOR)
+        return local_model.root(model, z, start, prior * size)
 
     def best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
         """The root of the model as far as it is trusted."""
@@ -248,7 +252,8 @@ class Zap(Method):
 
         ``newton_sq`` is the squared distance of θ to the root of the model, ``noise_sq`` the mean square of its error.
         ``residual`` is the largest of the squared means of F − B G, of G and of the Newton step at the frozen estimate,
-        in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start.
+        in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start;
+        if the operators are affine, that of the Newton step over the distance of θ from the start.
         ``loose_ratio`` is the squared share of θ's size in directions with little data.
         ``least_slope`` is the least real part of an eigenvalue of S over the largest modulus: if negative, steps lead
         away.
@@ -270,11 +275,13 @@ class Zap(Method):
         loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
         S = to.reduce @ state.model.J.value[..., :slow]  # from the samples, without a shift
         slopes = xp.linalg.eigvals(xp.where(xp.isfinite(S), S, 0))
+        way = _squared((frozen.point - state.origin)[..., :slow])
+        of_u, of_step = (noise[i] / xp.maximum(far, float(least.tiny)) for i, far in ((0, from_start[0]), (2, way)))
         found = {
             "newton_sq": _squared(to.slow),
             "noise_sq": to.slow_noise + loose,
             "residual": xp.max(xp.stack(worst), axis=0),
-            "start_ratio": noise[0] / xp.maximum(from_start[0], float(least.tiny)),
+            "start_ratio": xp.where(state.curved > 0, of_u, of_step),
             "loose_ratio": loose / size,
             "least_slope": _over(slopes.real.min(axis=-1), xp.abs(slopes).max(axis=-1)),
         }
