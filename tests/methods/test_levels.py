@@ -83,6 +83,17 @@ def test_the_inner_variable_and_the_adjoint_of_a_bilevel_problem_have_clocks_of_
     assert end < 0.1 * start
 
 
+def test_means_of_iterates_have_intervals_with_a_step_for_each_level():
+    levels = ("4/(k+40)^0.6", "8/(k+80)^0.7")
+    result = tc.solve(nest(), tc.Polyak(tc.Standard("1/(k+20)^0.6", levels), intervals=True), 20_000, 8)
+    table = result.interval()
+    assert ((table["low"] < 1) & (table["high"] > 1)).sum() >= 6
+    assert (table["high"] - table["low"]).max() < 0.2
+    assert table["note"].str.contains("alpha/beta_2 is not constant").all()
+    constant = tc.RichardsonRomberg(tc.Standard(0.05, (0.1, 0.2)), intervals=True)
+    assert abs(tc.solve(nest(), constant, 20_000, 8).theta.mean() - 1) < 0.05
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -45,6 +45,20 @@ def test_the_command_checks_a_schedule(capsys):
     assert "none" in output
 
 
+@pytest.mark.parametrize("method", ["fast", "standard"])
+def test_the_command_takes_a_constant_for_each_level(method, tmp_path, capsys):
+    constants = ["strongly-convex", "--L", "1.2", "--mu-h", "0.7", "--mu-g", "0.9", "0.5", "--method", method]
+    assert cli.main(["certify", *constants, "--steps", "2000", "--seeds", "10", "--out", str(tmp_path / "out")]) == 0
+    rows = [line.split("│")[1:4] for line in capsys.readouterr().out.splitlines() if line.startswith("│ 1,000")]
+    ((_, measured, bound),) = rows
+    assert float(measured) < float(bound)
+    certificate = tc.certify("strongly-convex", L=1.2, mu_h=0.7, mu_g=(0.9, 0.5), method=method)
+    steps = ["--alpha", str(certificate.alpha), "--beta", str(certificate.method().beta)]
+    lam = ["--lam", str(certificate.lam)] if method == "fast" else []
+    assert cli.main(["certify", *constants, "--check", *steps, *lam]) == 0
+    assert "β₁ ≤ β₂" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

@@ -161,6 +161,30 @@ def test_a_certificate_has_a_step_for_each_level_and_runs():
     assert np.all(mean.to_numpy() <= certificate.bound(mean.index.to_numpy(float), 1.0))
 
 
+@pytest.mark.parametrize("mu_g", [(0.9, 0.5), (0.6, 0.3, 0.9)])
+@pytest.mark.parametrize("method", ["fast", "standard"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_certified_steps_of_more_levels_pass_their_own_check(structure, method, mu_g):
+    known = {"L": 1.3, "mu_h": 0.7, "mu_g": mu_g}
+    certificate = tc.certify(structure, **known, method=method)
+    assert "beta=(" in str(certificate)
+    assert "Power(" not in str(certificate)
+    report = theory.check(certificate.method(), structure, **known)
+    assert report.covered == ("tight",)
+    assert [f.name for f in report.group("order")][:2] == ["α ≤ β₁", "β₁ ≤ β₂"]
+    # One clock for all levels, as fast as the last, is a nest that no V covers.
+    last = certificate.beta[-1]
+    one = tc.Standard(last, last) if method == "standard" else tc.Fast(last, last, certificate.lam)
+    findings = {f.name: f for f in theory.check(one, structure, **known).group("tight")}
+    assert findings["0 < 1 − ρ(K)"].leaves == 0
+
+
+def test_a_check_with_another_number_of_levels_gets_one_line():
+    three = tc.Standard("1/(k+9)", ("2/(k+9)", "4/(k+9)"))
+    with pytest.raises(InputError, match=r"`mu_g` must have one number for each fast level, .* has 2 levels, got 1"):
+        theory.check(three, "strongly-convex", L=1.0, mu_h=1.0, mu_g=1.0)
+
+
 def test_levels_cost_decades():
     """What a nest of N levels costs: on record, to be improved on."""
     found = [tc.certify("strongly-convex", L=1.0, mu_h=1.0, mu_g=(1.0,) * n, method="standard").A for n in (1, 2, 3)]

@@ -304,10 +304,11 @@ def _note_steps(tracked: Tracked, mark: int) -> list[str]:
         notes.append(f"constant steps ({names(constant)}) leave a bias of their size; take RichardsonRomberg or k^-0.6")
     if slow := [name for name, a in p.items() if a <= _SLOWEST and name not in constant]:
         notes.append(f"steps fall as k^-1/2 or slower ({names(slow)}) and may leave a bias; take k^-0.6")
-    for beta, b in p.items():
-        alpha = beta.removesuffix("beta") + "alpha"
-        if beta.endswith("beta") and alpha in p and abs(p[alpha] - b) > _SAME:
-            notes.append("alpha/beta is not constant: unproven for Markov samples; take the same power for both")
+    for path, b in p.items():
+        owner, dot, name = path.rpartition(".")
+        alpha = f"{owner}{dot}alpha"
+        if name.startswith("beta") and alpha in p and abs(p[alpha] - b) > _SAME:
+            notes.append(f"alpha/{name} is not constant: unproven for Markov samples; take the same power for both")
     return notes
 
 

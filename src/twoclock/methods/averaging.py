@@ -16,6 +16,7 @@ from twoclock import tree_math
 from twoclock.intervals.random_scaling import Path, advance, begin, effective, scale
 from twoclock.methods.fast import Fast, Standard, WrapperState, wrapped_method
 from twoclock.protocols import Floats, InputError, Method, Operator, PyTree, Scalar, Schedule, State, checked, pytree
+from twoclock.schedules import Levels
 from twoclock.tree_math import Sum, add, blend
 from twoclock.validation import NOT_NEGATIVE, check_number, function, readable_trace_errors, short_repr
 from twoclock.validation.arrays import flatten_tree
@@ -272,9 +273,16 @@ def scale_steps(method: Method, factor: float) -> Method:
     new = copy.copy(method)
     for name, part, is_weight in _parts(method):
         if not is_weight:
-            scaled = scale_steps(part, factor) if isinstance(part, Method) else _ScaledSchedule(part, factor)
-            object.__setattr__(new, name, scaled)
+            object.__setattr__(new, name, _scaled(part, factor))
     return new
+
+
+def _scaled(part: Method | Schedule, factor: float) -> Method | Schedule:
+    if isinstance(part, Method):
+        return scale_steps(part, factor)
+    if isinstance(part, Levels):
+        return Levels(tuple(_ScaledSchedule(entry, factor) for entry in part.entries))
+    return _ScaledSchedule(part, factor)
 
 
 @pytree
@@ -291,6 +299,8 @@ def _schedules(method: Method) -> Iterator[tuple[str, Schedule, bool]]:
     for name, part, is_weight in _parts(method):
         if isinstance(part, Method):
             yield from ((f"{name}.{path}", schedule, inside) for path, schedule, inside in _schedules(part))
+        elif isinstance(part, Levels):
+            yield from ((f"{name}_{i}", entry, is_weight) for i, entry in enumerate(part.entries, 1))
         else:
             yield name, part, is_weight
 

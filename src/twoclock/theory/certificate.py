@@ -182,8 +182,8 @@ class Certificate:
         return np.asarray(v0 * (self.tau / n) ** 2 + self.noise * self.tau**2 / n)
 
     def __str__(self) -> str:
-        a, b, c = self.alpha, self.beta, self.lam
-        steps = f"alpha={a}, beta={b}" + (f", lam={c}" if self.of == "fast" else "")
+        beta = self.beta if isinstance(self.beta, Power) else f"({', '.join(map(str, self.beta))})"
+        steps = f"alpha={self.alpha}, beta={beta}" + (f", lam={self.lam}" if self.of == "fast" else "")
         return f"{self.structure} ({self.proof} proof): {steps}; A={self.A:.3g}"
 
     def __repr__(self) -> str:

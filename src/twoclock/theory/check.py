@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import jax
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from twoclock.methods import Fast, Standard
 from twoclock.protocols import InputError, Schedule, html_table
-from twoclock.schedules import Power
+from twoclock.schedules import Levels, Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import ORDER, Numbers, Rule, rate_conditions
 from twoclock.theory.certify import ProofConstants, check_constants, check_steps, paper_decay, paper_rules
 from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]
-Steps = tuple[Array, Array, Array]
+Steps = tuple[Array, ...]  # α, β of each level, λ
 Side = Callable[[Array], tuple[Numbers, Numbers]]
 _WEIGHTS_OF_STANDARD = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # λ/β of the average in the proof for Standard
 _POINTS = 400  # between two of these a condition is assumed to change at most once
@@ -115,7 +115,7 @@ def check(
     *,
     L: float,
     mu_h: float | None = None,
-    mu_g: float,
+    mu_g: float | Sequence[float],
     horizon: float = 10**9,
 ) -> CheckReport:
     """Follow the theory's inequalities along the schedules of a ``Fast`` or a ``Standard``.
@@ -125,12 +125,13 @@ def check(
     all of them. As in ``certify``, both proofs also need the conditions for a rate: V falls by 2/n or more, and λ is at
     most λ₀n₀/n, with n = k + n₀. Constant steps violate the second, steps that are too small the first.
 
-    The proof for ``Standard`` contains an average of the noise with its own weight λ, the multiple of β with which V
-    falls fastest. There β must be at most β₀n₀/n, and the paper's proof does not apply.
+    The proof for ``Standard`` contains an average of the noise with its own weight λ, the multiple of the last β with
+    which V falls fastest. There β must be at most β₀n₀/n, and the paper's proof does not apply.
 
     Args:
-        method: a method with any schedules. Of two averaging weights, λ and ``lam_g``, the worse one counts.
-        structure, L, mu_h, mu_g: as in ``certify``.
+        method: a method with any schedules. Of several averaging weights, λ and ``lam_g``, the worst one counts.
+        structure, L, mu_h, mu_g: as in ``certify``. With more than two levels ``mu_g`` has one number for each fast
+            level; then the plain order is α ≤ β₁ ≤ β₂ ≤ … ≤ λ ≤ ¼, and the paper's proof does not apply.
         horizon: the last step to check.
 
     >>> import twoclock as tc
@@ -166,7 +167,10 @@ def _check(
     L, mu_h, mu_g, _ = given.scaled()
     of = "fast" if isinstance(method, Fast) else "standard"
     known = lyapunov_search.ProofCase(of, structure, L, (mu_h or 0.0, *mu_g))
-    lams = [lam for lam in (method.lam, method.lam_g) if lam] if isinstance(method, Fast) else [method.beta]
+    betas = _per_level("beta", method.beta, len(mu_g))
+    lams = betas[-1:]
+    if isinstance(method, Fast):
+        lams = [method.lam, *(_per_level("lam_g", method.lam_g, len(mu_g)) if method.lam_g else [])]
     grid = np.unique(np.r_[0, np.geomspace(1, check_steps("horizon", horizon), _POINTS).round()])
     # The n₀ for which λ is c/(k+n₀), or c/√(k+n₀) for non-convex h, from its first two values; 1 if it is neither.
     # A larger n₀ is less demanding, so of two averaging weights the larger one counts, and n₀ is rounded up.
@@ -188,8 +192,8 @@ def _check(
 
     def steps(k: Array, lam: np.ufunc = np.minimum, scale: float = min(given.L, 1.0)) -> Steps:
         """The steps for the proofs, which concern F/L and G/L if L < 1."""
-        alpha, beta, weights = value(method.alpha, k), value(method.beta, k), lam.reduce([value(x, k) for x in lams])
-        return alpha * scale, beta * scale, weights if weight is None else weight * beta * scale
+        sizes = [scale * value(x, k) for x in (method.alpha, *betas)]
+        return (*sizes, lam.reduce([value(x, k) for x in lams]) if weight is None else weight * sizes[-1])
 
     def along(rules: list[Rule], scale: float = min(given.L, 1.0)) -> list[tuple[str, Side]]:
         def side(name: str, rule: Callable[..., tuple[Numbers, Numbers]]) -> Side:
@@ -199,17 +203,17 @@ def _check(
 
     def to_a_rate(name: str, fall: Callable[[Array], Array]) -> list[tuple[str, Side]]:
         """The conditions that turn a fall of V into a rate."""
-        promised, lam0 = float(fall(grid[:1])[0]), float(steps(grid[:1], np.maximum)[2][0])
+        promised, lam0 = float(fall(grid[:1])[0]), float(steps(grid[:1], np.maximum)[-1][0])
 
         def sides(k: Array) -> list[tuple[str, Numbers, Numbers]]:
-            return rate_conditions(structure, name, fall(k), promised, steps(k, np.maximum)[2], lam0, k + n0, n0)
+            return rate_conditions(structure, name, fall(k), promised, steps(k, np.maximum)[-1], lam0, k + n0, n0)
 
         def side(i: int) -> Side:
             return lambda k: sides(k)[i][1:]
 
         return [(text, side(i)) for i, (text, *_) in enumerate(sides(grid[:1]))]
 
-    def triples(k: Array) -> list[tuple[float, float, float]]:
+    def triples(k: Array) -> list[tuple[float, ...]]:
         return list(zip(*steps(k), strict=True))
 
     def margin(k: Array) -> tuple[Numbers, Numbers]:
@@ -223,18 +227,42 @@ def _check(
         return np.array([lyapunov_search.speed(known, s, D, 1.0) for s in triples(k)])
 
     groups = {
-        "order": along(ORDER if of == "fast" else ORDER[:1], scale=1.0),
+        "order": along(_plain_order(len(mu_g), of), scale=1.0),
         "tight": [
             *along(lyapunov_search.rules(structure, L, mu_h)),
             ("0 < 1 − ρ(K)", margin),
             *to_a_rate(lyapunov_search.FALL, tight_fall),
         ],
     }
-    if of == "fast":
+    if of == "fast" and len(mu_g) == 1:
         name, speed = paper_decay(structure, mu_h, mu_g[0])
         rules = along(paper_rules(structure, L, mu_h, mu_g[0]))
         groups["paper"] = rules + to_a_rate(name, lambda k: speed * steps(k)[0])
     return CheckReport(tuple(_follow(group, *side, grid) for group, sides in groups.items() for side in sides))
+
+
+def _per_level(name: str, given: Schedule | Levels, count: int) -> list[Schedule]:
+    """A step size for each fast level; a single one serves all."""
+    found = list(given.entries) if isinstance(given, Levels) else [given] * count
+    if len(found) != count:
+        raise InputError(
+            f"`mu_g` must have one number for each fast level, and `{name}` of the method has {len(found)} levels, got "
+            f"{count}"
+        )
+    return found
+
+
+def _plain_order(fast: int, of: str) -> list[Rule]:
+    """α ≤ β ≤ λ ≤ ¼, with the β of each level; for ``Standard`` without λ."""
+    if fast == 1:
+        return ORDER if of == "fast" else ORDER[:1]
+    names = ["α", *(f"β{chr(0x2080 + i)}" for i in range(1, fast + 1)), "λ"]
+
+    def below(i: int) -> Rule:
+        return f"{names[i]} ≤ {names[i + 1]}", lambda *steps: (steps[i], steps[i + 1])
+
+    rules = [below(i) for i in range(fast + (of == "fast"))]
+    return [*rules, ("λ ≤ 1/4", lambda *steps: (steps[-1], 0.25))] if of == "fast" else rules
 
 
 def _values(schedule: Schedule, k: Array) -> Array:
@@ -246,7 +274,7 @@ def _values(schedule: Schedule, k: Array) -> Array:
         return np.array([float(schedule(i)) for i in k])
 
 
-def _common_weights(known: lyapunov_search.ProofCase, triples: list[tuple[float, float, float]], n: Array) -> Array:
+def _common_weights(known: lyapunov_search.ProofCase, triples: list[tuple[float, ...]], n: Array) -> Array:
     """The weights D with which V falls fastest: those whose worst step has the largest decrease times n, or √n.
 
     The search starts from the best weights of single steps. {D : Q(D) ⪰ rD} is convex, so there is only one maximum.
@@ -262,7 +290,7 @@ def _common_weights(known: lyapunov_search.ProofCase, triples: list[tuple[float,
 
     choices = [D for fits, D in (lyapunov_search.margin(known, t) for t in triples) if fits > 0]
     if not choices:
-        return np.ones(4)
+        return np.ones(2 * len(known.mu))
     best = max(choices, key=worst)
     if structure == "non-convex" or not 0 < worst(best) < 2:
         return best
