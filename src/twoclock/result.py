@@ -17,8 +17,7 @@ from twoclock.engine.protocol import flatten_row, history_columns, preferred_met
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
 from twoclock.intervals.bootstrap import TRACKED
-from twoclock.methods import zap_intervals
-from twoclock.methods.auto import Auto, objections
+from twoclock.methods.auto import Auto, objections, zap_intervals
 from twoclock.methods.zap import Zap
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
 from twoclock.storage.record import shaped_like
@@ -225,7 +224,7 @@ class Result:
         with jax.enable_x64(self.spec["precision"] == "float64"):
             like, structure = jax.tree.flatten(jax.eval_shape(Zap().init, theta, omega))
         leaves = [np.asarray(leaf)[: len(self.diverged)] for leaf in self.end.carry[: len(like)]]
-        found = zap_intervals.intervals(jax.tree.unflatten(structure, leaves), level)
+        found = zap_intervals(jax.tree.unflatten(structure, leaves), level)
         names = [name.removeprefix("of:") for name in flatten_row({"of": {"theta": theta}})]
         against = self._objections()
         notes = [

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.agents.plant_statistics import PlantStatistics, _gain_below
-from twoclock.agents.plant_warnings import PlantWarning
+from twoclock.agents.plant_statistics import PlantStatistics, PlantWarning, _gain_below
 
 
 def drive(agent, a, b, steps, seed=0, x=0.0):

@@ -8,7 +8,7 @@ import pytest
 import scipy.linalg
 
 import twoclock as tc
-from twoclock.agents.plant_warnings import PlantWarning
+from twoclock.agents.plant_statistics import PlantWarning
 from twoclock.problems.lqr.model_based import steady_state
 
 DT = 0.1

@@ -220,6 +220,14 @@ def test_a_seed_with_its_own_problem_shows_its_own_theta(capsys):
     out = capsys.readouterr().out
     assert "θ of seed 0, the first 6 of" in out
     assert "unknown" in out
+    assert "note: for intervals run several seeds" in " ".join(out.split())
+
+
+def test_one_seed_without_a_method_shows_the_interval_of_its_own_samples(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(OWN_METHODS)
+    assert cli.main(["run", "own.py:problem", "--steps", "3000", "--seeds", "1", "--out", "one"]) == 0
+    first = tc.load("one").interval().iloc[0]
+    assert f"{first.low:.5g} … {first.high:.5g}" in capsys.readouterr().out
 
 
 def test_a_sweep_takes_own_problems_and_methods_and_is_drawn_again(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twoclock.models import Mdp
-from twoclock.models.stationary import recurrent_classes
+from twoclock.models.state_chain import recurrent_classes
 from twoclock.protocols import InputError
 
 

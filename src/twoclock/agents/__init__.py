@@ -19,7 +19,7 @@ from twoclock.agents.constrained_actor_critic import ConstrainedActorCritic
 from twoclock.agents.entropy_actor_critic import EntropyActorCritic
 from twoclock.agents.env_adapters import EnvironmentFault, check_env, is_env, is_vector
 from twoclock.agents.lqr_regulator import Regulator
-from twoclock.agents.plant_warnings import PlantWarning
+from twoclock.agents.plant_statistics import PlantWarning
 from twoclock.agents.protocol import Agent, check_kind, fresh
 from twoclock.agents.seed_runner import AgentJob, SeedOutcome, Stopped, run_seeds, run_vectorised
 from twoclock.agents.td_evaluator import Evaluator

@@ -11,14 +11,11 @@ from numpy.typing import ArrayLike
 
 from twoclock import validation
 from twoclock.agents.gain_supervisor import GainSupervisor
-from twoclock.agents.output_history import OutputHistory
-from twoclock.agents.plant_statistics import PlantStatistics
-from twoclock.agents.plant_warnings import PlantWarning, PlantWarnings
+from twoclock.agents.plant_statistics import PlantStatistics, PlantWarning, PlantWarnings
 from twoclock.agents.protocol import LearnerAgent
-from twoclock.agents.regulator_arguments import check_costs, check_vector, first_gain
-from twoclock.agents.regulator_critics import model_learner, q_learner, resting_point
-from twoclock.agents.running_cost import RunningCost
+from twoclock.agents.regulator_critics import OutputHistory, model_learner, q_learner, resting_point
 from twoclock.intervals.bootstrap import Estimate
+from twoclock.intervals.confidence_sequence import RunningCost
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
 from twoclock.problems.lqr.model_based import ModelCritic
@@ -29,7 +26,7 @@ from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
 from twoclock.validation import run_args
-from twoclock.validation.arrays import as_array
+from twoclock.validation.arrays import as_array, check_costs, check_vector, first_gain
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,4 +1,4 @@
-"""Asymptotic confidence sequences: intervals that hold at all looks at once, so that one may stop at any time.
+"""Asymptotic confidence sequences: intervals that hold at all looks at once; and the running mean of a cost with one.
 
     half-length(n) = σ̂ √( 2(nρ²+1)/(nρ)² · ln(√(nρ²+1)/α) ),        ρ² = (−2 ln α + ln(1 − 2 ln α)) / N
 
@@ -19,6 +19,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from twoclock.intervals.batch_means import BlockMean, intervals
+from twoclock.intervals.bootstrap import Estimate
+from twoclock.intervals.random_scaling import RecentMean
 from twoclock.protocols import InputError
 from twoclock.validation import as_whole, number, short_repr
 
@@ -67,3 +70,42 @@ def first_look(anytime: object, samples: Iterable[float]) -> int:
             "steps, or say when you first look, `anytime=100`"
         )
     return found
+
+
+class RunningCost:
+    """The mean of nonnegative costs: over the later half, and over all samples for intervals that hold at any time.
+
+    Args:
+        saved: the ``numbers`` of an earlier one, to continue it.
+
+    >>> costs = RunningCost()
+    >>> for value in range(200):
+    ...     costs.add(value)
+    >>> costs.estimate(0.95, False).low >= 0
+    True
+    """
+
+    def __init__(self, saved: dict[str, list[float]] | None = None) -> None:
+        self.recent = RecentMean() if saved is None else RecentMean(saved["recent"])
+        self.total = BlockMean() if saved is None else BlockMean(saved["all"])
+
+    @property
+    def numbers(self) -> dict[str, list[float]]:
+        """The numbers to save."""
+        return {"recent": self.recent.numbers, "all": self.total.numbers}
+
+    def add(self, cost: float) -> None:
+        self.recent.add(cost)
+        self.total.add(cost)
+
+    def estimate(self, level: float, anytime: bool | int) -> Estimate:
+        """The mean and its interval, cut at zero; the arguments are those of `Regulator.cost`."""
+        if anytime is False:
+            value, low, high = self.recent.estimate(level)
+        else:
+            value, first = self.total.estimate, first_look(anytime, [FIRST_LOOK])
+            once = intervals(np.full(1, value), self.total.statistics(), level)
+            longer = float(stretch(self.total.count, first, level)) if self.total.count >= first else np.nan
+            half = float(once.high[0] - value) * longer
+            low, high = value - half, value + half
+        return Estimate(value, float(np.maximum(low, 0.0)), high)

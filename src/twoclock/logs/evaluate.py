@@ -17,7 +17,6 @@ from twoclock.executor import TaskBatch, Threads
 from twoclock.executor.ray_cluster import on_ray
 from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look
 from twoclock.logs import diagnostics
-from twoclock.logs.behaviour import compare_with_behaviour
 from twoclock.logs.dataset import Log
 from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
@@ -27,7 +26,7 @@ from twoclock.logs.feature_check import richer_features, value_shift
 from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy
-from twoclock.logs.policy_sources import as_policies
+from twoclock.logs.policy_sources import as_policies, compare_with_behaviour
 from twoclock.logs.standard_error import thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.logs.unseen_pairs import with_alike

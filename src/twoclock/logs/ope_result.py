@@ -16,8 +16,7 @@ from twoclock.intervals.confidence_sequence import stretch
 from twoclock.logs.decision import decide, write_report
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
-from twoclock.logs.ranking import PolicyComparison
-from twoclock.logs.return_distribution import cvar, quantile
+from twoclock.logs.ranking import PolicyComparison, cvar, quantile
 from twoclock.logs.standard_error import Interval, interval_of
 from twoclock.protocols import InputError, html_table, list_names
 from twoclock.validation import check_path, lookup, number

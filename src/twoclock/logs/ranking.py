@@ -1,11 +1,17 @@
-"""Several policies on one log: intervals that hold for all of them at once, and which may be the best.
+"""Several policies on one log: intervals that hold for all at once, which may be the best, and tails of their returns.
 
     T = max_j |D_j|/se_j,   D_j the deviation of v̂_j on resampled episodes
 
 The quantile of T, over resamples that are the same for all policies, replaces that of a single interval (max-t). With
 the T of all differences a policy is ruled out if another one is better at that level; the others may be the best.
 
-Reference: Romano & Wolf, *Stepwise multiple testing as formalized data snooping*, 2005.
+The quantiles of a policy's return, and the mean of its worst ones (CVaR), are from whole episodes with ratio ρ and
+return G:
+
+    F̂(y) = Σρ1{G ≤ y}/Σρ,   q = F̂⁻¹(p),   CVaR_p = q − Σρ(q − G)₊/(pΣρ)
+
+Reference: Romano & Wolf, *Stepwise multiple testing as formalized data snooping*, 2005; Chandak et al., *Universal
+off-policy evaluation*, 2021.
 """
 
 from __future__ import annotations
@@ -17,15 +23,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from twoclock.intervals import Estimate
 from twoclock.intervals.batch_means import in_blocks
-from twoclock.logs.estimators import ValueEstimate
-from twoclock.logs.standard_error import Interval, interval_of
+from twoclock.logs.estimators import ValueEstimate, effective_size
+from twoclock.logs.standard_error import Interval, interval, interval_of
+from twoclock.protocols import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _RESAMPLES, _MOST_GROUPS = 2_000, 1_000
 _TINY = 1e-300
+_FEWEST = 5.0  # effective episodes in the requested tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +110,38 @@ class PolicyComparison:
         if count < 2:
             return self.stretch
         return self.stretch * max(1.0, float(np.quantile(largest, self.level) / ndtri((1 + self.level) / 2)))
+
+
+def quantile(returns: Float[np.ndarray, "2 e"], p: float, level: float) -> Estimate:
+    """The p-quantile of the return; its ends are where F̂ ± its error crosses p."""
+    G, weights = _sorted(returns, p)
+    at = np.cumsum(weights)
+    place = int(np.searchsorted(at, p))
+    value = G[min(place, len(G) - 1)]
+    band = interval(p, weights * ((value >= G) - p), level)
+    low, high = (int(np.searchsorted(at, end)) for end in (band.low, band.high))
+    return Estimate(
+        float(value), float(G[low]) if band.low > 0 else -np.inf, float(G[high]) if high < len(G) else np.inf
+    )
+
+
+def cvar(returns: Float[np.ndarray, "2 e"], p: float, level: float) -> Estimate:
+    """The mean of the worst share p of returns."""
+    G, weights = _sorted(returns, p)
+    q = G[min(int(np.searchsorted(np.cumsum(weights), p)), len(G) - 1)]
+    short = q - np.maximum(q - G, 0.0) / p
+    value = float(weights @ short)
+    band = interval(value, weights * (short - value), level)
+    return Estimate(value, band.low, band.high)
+
+
+def _sorted(returns: np.ndarray, p: float) -> tuple[np.ndarray, np.ndarray]:
+    """The returns in order, and their weights, which sum to 1."""
+    G, ratio = returns[:, np.argsort(returns[0], kind="stable")]
+    tail = min(p, 1 - p) * effective_size(ratio)
+    if not tail >= _FEWEST:
+        raise InputError(
+            f"`v` has {tail:.1f} effective episodes in the tail beyond {p:g}, fewer than {_FEWEST:g}; log more "
+            "episodes, or ask for less of a tail"
+        )
+    return G, ratio / ratio.sum()

@@ -1,4 +1,4 @@
-"""The default: a method that needs no step size, chosen by the sizes of θ and ω, and the report on its arrival."""
+"""The default method, chosen by the sizes of θ and ω, which needs no step size; its arrival and its intervals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from jaxtyping import Array
 
 from twoclock import tree_math
+from twoclock.intervals import batch_means
 from twoclock.intervals.arrival import SMALL
+from twoclock.intervals.batch_means import BlockStatistics, Intervals
+from twoclock.methods import frozen_check
 from twoclock.methods.candidates import Candidates, CandidatesState
-from twoclock.methods.zap import Zap, ZapState
+from twoclock.methods.zap import Zap, ZapState, as_vector
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.validation import whole
 
@@ -24,6 +27,8 @@ _UNTESTED = "without matrices there is no test for it"
 _MOVING = "its estimate was still on its way"
 _DOUBTFUL = "most other seeds have not"
 _LONGER = "run longer, start elsewhere, or compare with steps of your own, `tc.Polyak(tc.Standard(…))`"
+# Where F or G is curved, samples weigh i^¼: the variance of such a mean is that of (1 + ¼)²/(1 + ½) times fewer.
+_WEIGHTED = 1.25**2 / 1.5
 _REMEDIES = {
     _UNTESTED: "ask `tc.residual(problem, result)`",
     _MOVING: "run longer",
@@ -158,3 +163,33 @@ def summarize(against: Sequence[str]) -> str:
         return "every seed arrived"
     usual = max(set(missing), key=missing.count)
     return f"{len(missing)} of {len(against)} seeds have not arrived: {usual}; {_REMEDIES.get(usual, _LONGER)}"
+
+
+def zap_intervals(state: ZapState, level: float) -> Intervals:
+    """An interval for each entry of θ on every lane, from NumPy's arrays with leading axes.
+
+    The estimate is a root of the mean of n samples, so that its error is D·(mean of F and G at the solution) with the
+    Newton gain D of the run's own model. The variance of that mean, on chains too, is the one between batches:
+
+        se² = (length of a batch/n)·Σ_b (D(m_b − m̄))²/(B − 1),        θ̂ ± t·se,    t of Student with B − 1
+
+    where m_b are means over samples after the estimate was frozen. ``n`` is the model's effective number of samples.
+    """
+    z, slow, _ = as_vector(state)
+    with np.errstate(all="ignore"):
+        zap = Zap()
+        to = zap.root(state, z, slow, lately=True)
+        best = np.asarray(zap.best(state, z, to, slow))[..., :slow]
+        frozen = frozen_check.batches(state.check)
+        weights = np.asarray(frozen.weights)[..., None]
+        steps = np.asarray(frozen.means @ to.gain.mT)
+        number = weights.sum(axis=-2)
+        off = weights * (steps - (weights * steps).sum(axis=-2, keepdims=True) / np.maximum(number, 1)[..., None, :])
+        squares = (off**2).sum(axis=-2)
+        n = state.model.count / np.where(state.curved > 0, _WEIGHTED, 1.0)
+        error = np.sqrt(squares / np.maximum(number - 1, 1) * (frozen.length / np.maximum(n, 1))[..., None])
+        lagged = (off[..., 1:, :] * off[..., :-1, :]).sum(axis=-2)
+        correlation = np.where(squares > 0, lagged / np.where(squares > 0, squares, 1.0), 0.0)
+        shift = z[..., :slow] - to.slow - best
+    blocks = number[..., 0]
+    return batch_means.intervals(best, BlockStatistics(error, correlation, shift, blocks - 1, blocks), level)

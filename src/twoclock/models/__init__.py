@@ -3,13 +3,12 @@
 from twoclock.models.average_reward import AverageReward
 from twoclock.models.certainty_equivalence import CertaintyEquivalence
 from twoclock.models.constrained_mdp import ConstrainedOptimum, constrained_optimum
-from twoclock.models.finite_field import FiniteField
 from twoclock.models.gymnasium_table import from_gymnasium
 from twoclock.models.linear_evaluation import LimitLaw, limit_law
-from twoclock.models.linear_quadratic_field import LinearQuadraticField
 from twoclock.models.lqr import Lqr
 from twoclock.models.markov_game import MarkovGame
 from twoclock.models.mdp import Mdp
+from twoclock.models.mean_field import FiniteField, LinearQuadraticField
 from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 
 __all__ = [

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, States, read_features, read_policies
-from twoclock.models.stationary import Chain, solve_poisson
+from twoclock.models.state_chain import Chain, solve_poisson
 from twoclock.models.successors import identity, is_sparse, solve_sparse, sparse_chain
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import choice, number, whole

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.average_reward import AverageReward
 from twoclock.models.soft_mdp import LEAST, SoftMdp
-from twoclock.models.stationary import Chain, recurrent_classes, stationary_law
+from twoclock.models.state_chain import Chain, recurrent_classes, stationary_law
 from twoclock.models.successors import (
     DENSE_REMEDY,
     check_successors,

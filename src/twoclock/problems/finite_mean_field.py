@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from twoclock.models.average_reward import AverageReward
-from twoclock.models.finite_field import FiniteField
+from twoclock.models.mean_field import FiniteField
 from twoclock.models.soft_mdp import Pairs, States
 from twoclock.problems.average_reward import AverageRewardProblem, average_reward
 from twoclock.problems.entropy_mdp import Step

@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.models.finite_field import FiniteField
-from twoclock.models.linear_quadratic_field import LinearQuadraticField
 from twoclock.models.mdp import Mdp
+from twoclock.models.mean_field import FiniteField, LinearQuadraticField
 from twoclock.problems.finite_mean_field import FiniteMeanField, finite_mean_field
 from twoclock.protocols import InputError, Key, Problem, PyTree, pytree, static
 from twoclock.tree_math import sqnorm

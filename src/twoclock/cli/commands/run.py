@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def _print_summary(result: Result) -> None:
 
 
 def _print_theta(result: Result, own_instances: bool) -> None:
-    """Print the first entries of θ with intervals: those of the run, else from the spread over seeds."""
+    """Print the first entries of θ with intervals: from the spread over seeds, or of one seed from its own samples."""
     fine = np.flatnonzero(~result.diverged)
     if not len(fine):
         return
@@ -157,15 +157,27 @@ def _print_theta(result: Result, own_instances: bool) -> None:
         for where in np.ndindex(*shape)
     ]
     values = np.concatenate([np.reshape(leaf, (len(result.diverged), -1)) for _, leaf in leaves], axis=1)[fine]
-    mean, title = values.mean(axis=0), f"θ, the mean of {len(fine)} seeds"
-    half = np.full(len(mean), np.nan)
-    if own_instances:  # each seed has another problem and another answer, so a mean over seeds is meaningless
-        mean, title = values[0], f"θ of seed {result.spec['seeds'][fine[0]]}"
-    elif len(fine) > 1:
+    found: dict[str, tuple[float, float]] = {}
+    notes: list[str] = []
+    if own_instances or len(fine) == 1:  # where each seed has another problem, a mean over seeds is meaningless
+        seed = result.spec["seeds"][fine[0]]
+        mean, title, how = values[0], f"θ of seed {seed}", "from its own samples"
+        with suppress(InputError):  # most methods have no intervals
+            table = result.interval()
+            own = table[table["seed"] == seed]
+            found = {
+                output: (low, high) for output, low, high in zip(own["output"], own["low"], own["high"], strict=True)
+            }
+            notes = [note for note in own["note"].unique() if note]
+    else:
+        mean, title, how = values.mean(axis=0), f"θ, the mean of {len(fine)} seeds", "by the seeds"
         half = stdtrit(len(fine) - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(len(fine))
-    rows = [
-        (name, f"{m:.5g}", "unknown" if np.isnan(h) else f"{m - h:.5g} … {m + h:.5g}")
-        for name, m, h in zip(entries[:_SHOWN], mean, half, strict=False)
-    ]
+        found = {name: (m - h, m + h) for name, m, h in zip(entries, mean, half, strict=True)}
+    known = {name: f"{low:.5g} … {high:.5g}" for name, (low, high) in found.items() if np.isfinite(high - low)}
+    rows = [(name, f"{m:.5g}", known.get(name, "unknown")) for name, m in zip(entries[:_SHOWN], mean, strict=False)]
     more = f", the first {_SHOWN} of {len(entries):,} entries" if len(entries) > _SHOWN else ""
-    print_table(title + more, ("entry", "value", "95 % interval, by the seeds"), rows)
+    print_table(title + more, ("entry", "value", f"95 % interval, {how}"), rows)
+    if not known and not notes:
+        notes = ["for intervals run several seeds of one problem; up to 128 entries a run without METHOD has them too"]
+    for note in notes:
+        say(f"note: {note}")
