@@ -201,7 +201,7 @@ def test_a_saved_value_is_read_back(tmp_path):
         ({"policy": np.ones((6, 2))}, r"`policy\[0\]` must sum to 1"),
         ({"policy": MDP.pi[:3]}, "`policy` has 3 rows and the log has the state 5"),
         ({"policy": lambda s: np.ones((len(s), 2))}, "must give probabilities that sum to 1"),
-        ({"policy": lambda s: s[0]}, "`policy` must give 2 probabilities a state"),
+        ({"policy": lambda s: s[0]}, "`policy` must give 2 probabilities per state"),
         ({"policy": lambda s: np.full(len(s), 7)}, "must choose among the actions"),
         ({"gamma": 1.5}, r"`gamma` must lie in \[0, 1\]"),
         ({"estimator": "lstd"}, "did you mean 'lstdq'"),

@@ -185,7 +185,7 @@ def test_sources_that_cannot_be_read_are_refused():
         logged.read(mixed)
     with pytest.raises(tc.InputError, match=r"`state` names the column 'pos', which is not there; there are: episode"):
         logged.read(COLUMNS, state="pos")
-    with pytest.raises(tc.InputError, match="write terminated=None if episodes never end"):
+    with pytest.raises(tc.InputError, match="write terminated=None if episodes never terminate"):
         tc.logs.read({"state": [0], "action": [0], "reward": [1.0]})
     with pytest.raises(tc.InputError, match="`source` has no rows"):
         tc.logs.read({"state": [], "action": [], "reward": [], "terminated": []})
