@@ -271,7 +271,7 @@ def test_a_second_process_reads_what_xla_compiled_and_no_damaged_entry(tmp_path)
     entries = run()
     assert entries
     assert all(path.parent.stat().st_mode & 0o077 == 0 for path in entries)
-    # A program that compiles in about the least time that is worth an entry may get one later. The largest surely takes that long.
+    # A program that compiles in about the least time that is worth an entry may get one later; the largest has one.
     assert run().items() >= entries.items()
     damaged = max(entries, key=lambda path: path.stat().st_size)
     damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
