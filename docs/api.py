@@ -7,7 +7,7 @@ from pathlib import Path
 
 # The modules whose names are public, in the order in which a user meets them. `twoclock` itself comes first.
 MODULES = {
-    "twoclock": "the front door",
+    "twoclock": "the main functions",
     "twoclock.problems": "problems",
     "twoclock.methods": "methods",
     "twoclock.models": "exact models",
@@ -17,7 +17,7 @@ MODULES = {
     "twoclock.agents": "agents",
     "twoclock.theory": "theory",
     "twoclock.plot": "figures",
-    "twoclock.protocols": "contracts",
+    "twoclock.protocols": "protocols",
     "twoclock.intervals.batch_means": "block scores from arrays",
 }
 # Modules of which only some names are for users.

@@ -330,6 +330,12 @@ def load(path: str | Path, like: object = None) -> Result:
         path: the folder.
         like: an example of θ (such as an Equinox module, which provides the functions), or the problem, for both θ and
             ω.
+
+    >>> import tempfile, twoclock as tc
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), steps=100, seeds=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tc.load(result.save(folder + "/a")) == result
+    True
     """
     spec, tables, trees = storage.load(path)
     with storage.reading(path):

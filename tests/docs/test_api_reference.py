@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,23 @@ def test_nothing_is_undocumented(name):
         if inspect.isclass(value):
             silent += [f"{public}.{member}" for member, summary in api.members(value) if not summary]
     assert not silent, f"{name} leaves undocumented: {silent}"
+
+
+@pytest.mark.parametrize("name", api.MODULES)
+def test_every_function_explains_its_arguments_and_has_an_example(name):
+    found = []
+    for public in api.public(name):
+        value = getattr(api.loaded(name), public)
+        if inspect.isclass(value) or api.is_constant(value):
+            continue
+        doc = inspect.getdoc(value)
+        section = re.search(r"^Args:\n((?: .*\n?|\n)*)", doc, re.M)
+        entries = re.findall(r"^    ([\w, *]+): ", section[1] if section else "", re.M)
+        explained = {argument.strip("* ") for entry in entries for argument in entry.split(",")}
+        missing = [argument for argument in inspect.signature(value).parameters if argument not in explained]
+        found += [f"{public}: {missing}"] if missing and public not in ("static", "pytree") else []
+        found += [] if ">>>" in doc else [f"{public}: no example"]
+    assert not found, f"{name}: {found}"
 
 
 def test_every_name_is_on_exactly_one_page():

@@ -95,6 +95,11 @@ A = TypeVar("A", bound=Agent)
 def fresh(agent: A, seed: int, **changes: object) -> A:
     """A new agent with the same settings, or with some of them changed.
 
+    Args:
+        agent: the agent to take the settings from.
+        seed: of the new agent's exploration.
+        changes: the settings to change.
+
     >>> import twoclock as tc
     >>> agent = tc.agents.Regulator(Q=[[1.0]], R=[[1.0]])
     >>> tc.agents.fresh(agent, seed=3, sigma=0.5).sigma

@@ -161,8 +161,8 @@ def _word_kind(hint: Annotation, default: object) -> Annotation:
 def _argument_help(docstring: str | None) -> dict[str, str]:
     """The description of each argument in the Args section of a docstring."""
     section = re.search(r"Args:\n(.*?)(?:\n\s*\n|\Z)", inspect.cleandoc(docstring or ""), re.DOTALL)
-    entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", section[1] if section else "", re.MULTILINE)
-    return {name: " ".join(words.split()) for name, words in entries}
+    entries = re.findall(r"^    (\w+(?:, \w+)*): (.*(?:\n     +.*)*)", section[1] if section else "", re.MULTILINE)
+    return {name: " ".join(words.split()) for names, words in entries for name in names.split(", ")}
 
 
 def load_object(text: str, option: str) -> object:

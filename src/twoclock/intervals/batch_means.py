@@ -167,6 +167,10 @@ def sandwich(
 def in_blocks(stream: ArrayLike, blocks: int = BLOCKS) -> tuple[Float[np.ndarray, "b ..."], Float[np.ndarray, " b"]]:
     """Sum one long stream over ``blocks`` blocks; also return their sizes, which differ by at most one.
 
+    Args:
+        stream: a row for each sample, in order.
+        blocks: the number of blocks.
+
     >>> sums, sizes = in_blocks(np.ones((100, 2)), blocks=8)
     >>> sums[:, 0].tolist() == sizes.tolist(), float(sizes.sum())
     (True, 100.0)

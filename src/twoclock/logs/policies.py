@@ -164,6 +164,8 @@ class Gaussian:
         method: "auto", "quadrature" or "samples".
         samples: the number of samples per state.
         seed: of the samples.
+
+    >>> policy = Gaussian(mean=lambda states: -0.5 * states[:, 0], covariance=0.1)
     """
 
     mean: Callable[[np.ndarray], ArrayLike]

@@ -53,6 +53,12 @@ def soba(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
 
         x ← x − α D_x,   y ← y − β D_y,   v ← v − β D_v        on `bilevel(…, v_scale=1.0)`
 
+    Args:
+        alpha, beta: the step sizes of x, and of y and v.
+
+    >>> soba("1/(k+20)", 0.1)
+    Standard(α=1/(k+20), β=0.1)
+
     Reference: Dagréou, Ablin, Vaiter & Moreau, 2022, Algorithm 1 (their v has the other sign).
     """
     return Standard(alpha, beta)
@@ -62,6 +68,13 @@ def ma_soba(alpha: ScheduleLike, beta: ScheduleLike, lam: ScheduleLike) -> Fast:
     """SOBA with a moving average of the hypergradient alone.
 
         x ← x − α h,   (y, v) ← (y, v) − β (D_y, D_v),   h ← (1 − λ) h + λ D_x        on `bilevel(…, v_scale=1.0)`
+
+    Args:
+        alpha, beta: the step sizes of x, and of y and v.
+        lam: the averaging weight of the hypergradient.
+
+    >>> ma_soba(0.01, 0.1, 0.2).order
+    'fresh-g'
 
     Reference: Chen, Xiao & Balasubramanian, *Optimal algorithms for stochastic bilevel optimization under relaxed
     smoothness conditions*, 2023, Algorithm 1.
@@ -75,6 +88,14 @@ def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool
     The step-size rule on SOBA's directions: the published method estimates the hypergradient by a random number of
     Hessian products, where v tracks it here.
 
+    Args:
+        alpha, beta: the numerators of the step sizes of x, and of y and v.
+        shift: added to k.
+        strongly_convex: the powers 1 and ⅔ for strongly convex h; False for ⅗ and ⅖.
+
+    >>> str(ttsa(1.0, 2.0, shift=10.0).alpha)
+    '1/(k+10)'
+
     Reference: Hong, Wai, Wang & Yang, *A two-timescale stochastic algorithm framework for bilevel optimization*, 2023,
     Theorems 1 (strongly convex h) and 2 (otherwise).
     """
@@ -87,6 +108,12 @@ def ttsa(alpha: float, beta: float, shift: float = 1.0, *, strongly_convex: bool
 
 def sgda(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:
     """Stochastic gradient descent-ascent, x ← x − α ∇_x ℓ and y ← y + β ∇_y ℓ at once, on `minimax`.
+
+    Args:
+        alpha, beta: the step sizes of x and y.
+
+    >>> sgda(0.01, 0.1)
+    Standard(α=0.01, β=0.1)
 
     Reference: Lin, Jin & Jordan, *On gradient descent ascent for nonconvex-concave minimax problems*, 2020,
     Algorithm 2.
@@ -103,6 +130,9 @@ def running_means(forgetting: float = 0.0) -> Standard:
 
     Args:
         forgetting: the least weight of the newest sample; 0.01 forgets all but about the last hundred samples.
+
+    >>> str(running_means(forgetting=0.01).beta)
+    'max(1/(k+2), 0.01)'
     """
     number("running_means(forgetting=…)", forgetting, 0, 1, below=True)
     return Standard(1.0, Power(1.0, shift=2.0, floor=forgetting))
@@ -144,6 +174,9 @@ def adam(
         levels: "both", or only one of "theta" and "omega"; the other then steps without Adam. For TD(λ) whose trace is
             ω (`problems.with_trace`) take "theta" and β = 1.
         b1, b2: the decay rates of the mean of directions and of the mean of their squares.
+
+    >>> adam(0.01, 0.1).transform_omega is not None
+    True
 
     Reference: Heusel, Ramsauer, Unterthiner, Nessler & Hochreiter, *GANs trained by a two time-scale update rule
     converge to a local Nash equilibrium*, 2017; Kingma & Ba, *Adam: a method for stochastic optimization*, 2015.

@@ -226,6 +226,9 @@ def limit_law(
     """The asymptotic distribution of linear policy evaluation; the arguments are those of
     ``problems.policy_evaluation``.
 
+    Args:
+        mdp, features, target, behaviour, sampling, weights: as for ``problems.policy_evaluation``.
+
     >>> import numpy as np
     >>> walk = Mdp(P=np.array([[[0.9, 0.1]], [[0.1, 0.9]]]), r=[[1.0], [0.0]], gamma=0.5)
     >>> law = limit_law(walk, features=np.ones((2, 1)), target=np.ones((2, 1)), sampling="markov")

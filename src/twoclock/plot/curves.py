@@ -50,6 +50,21 @@ def curves(
 
     Metrics that may be negative, such as rewards, have a linear axis. ``unit`` is the length of a step on the x axis,
     in the unit of ``xlabel``.
+
+    Args:
+        ax: the axes to draw in.
+        results: the results by label.
+        metric: a recorded metric.
+        statistic: "mean", "median" or "iqm", over seeds.
+        colours: colours by label; others are Okabe & Ito's.
+        unit: the length of a step on the x axis by label, in the unit of ``xlabel``.
+        xlabel: the label of the x axis.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.quadratic(dim=2)
+    >>> results = tc.solve(problem, {"fast": tc.Fast(), "standard": tc.Standard()}, steps=100, seeds=3)
+    >>> fig, ((ax,),) = figure()
+    >>> curves(ax, results, "error")
     """
     if not isinstance(statistic, str) or statistic not in _STATISTICS:
         raise InputError(f"`statistic` must be one of {', '.join(_STATISTICS)}, got {short_repr(statistic)}")
@@ -86,7 +101,21 @@ def ratios(
     rule: float | None = None,
     ylabel: str | None = None,
 ) -> None:
-    """For each pair of results the mean of the first over that of the second, and a line at the required ratio."""
+    """For each pair of results the mean of the first over that of the second, and a line at the required ratio.
+
+    Args:
+        ax: the axes to draw in.
+        pairs: label → two results.
+        metric: a recorded metric.
+        rule: the required ratio.
+        ylabel: the label of the y axis.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.quadratic(dim=2)
+    >>> results = tc.solve(problem, {"fast": tc.Fast(), "standard": tc.Standard()}, steps=100, seeds=3)
+    >>> fig, ((ax,),) = figure()
+    >>> ratios(ax, {"fast / standard": (results["fast"], results["standard"])}, "error")
+    """
     for i, (label, pair) in enumerate(pairs.items()):
         ours, theirs = (_summarise(result, metric) for result in pair)
         ratio = ours["mean"].to_numpy() / theirs["mean"].to_numpy()
@@ -97,7 +126,17 @@ def ratios(
 
 
 def slope(ax: Axes, exponent: float, anchor: tuple[float, float], label: str) -> None:
-    """A dashed reference line ∝ k^exponent from the anchor (k, value) to the right edge, labelled at its end."""
+    """A dashed reference line ∝ k^exponent from the anchor (k, value) to the right edge, labelled at its end.
+
+    Args:
+        ax: the axes to draw in.
+        exponent: of the line.
+        anchor: its first point.
+        label: its label.
+
+    >>> fig, ((ax,),) = figure()
+    >>> slope(ax, -1.0, (10.0, 0.1), "1/k")
+    """
     right = max(ax.get_xlim()[1], anchor[0] * 10)
     k = np.geomspace(anchor[0], right, 50)
     ax.plot(k, anchor[1] * (k / anchor[0]) ** exponent, color="0.45", linestyle="--", linewidth=1, zorder=1)
@@ -127,6 +166,11 @@ def compare(
         ax: an axes to draw in, instead of a new figure; its figure is returned without a caption.
         scale: "log" or "linear".
         size: width and height of a new figure, in inches.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.quadratic(dim=2)
+    >>> results = tc.solve(problem, {"fast": tc.Fast(), "standard": tc.Standard()}, steps=100, seeds=3)
+    >>> fig = compare(results, "error")
     """
     if not isinstance(results, Mapping) or not results or not all(hasattr(r, "summary") for r in results.values()):
         raise InputError("`results` must map labels to results, one or more; try `{'Fast': result, …}`")
@@ -184,6 +228,10 @@ def intervals(
         ax: an axes to draw one output in, instead of a new figure; its figure is returned without a caption.
         scale: of the step axis, "log" or "linear".
         size: width and height of a new figure, in inches.
+
+    >>> import twoclock as tc
+    >>> method = tc.Polyak(tc.Standard("1/(k+20)^0.6", "4/(k+20)^0.6"), intervals=True)
+    >>> fig = tc.solve(tc.problems.quadratic(dim=2), method, steps=500, seeds=2).plot(intervals=True)
     """
     of_output = {str(name): part for name, part in frame.groupby("output", sort=False)}
     names = list(of_output)
@@ -291,7 +339,17 @@ def coverage(frame: pd.DataFrame, title: str | None = None) -> Figure:
 
 
 def binomial(share: np.ndarray, runs: np.ndarray, z: float = 1.959964) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of a share of ``runs`` runs, which lies inside [0, 1] and contains the share."""
+    """Wilson's interval of a share of ``runs`` runs, which lies inside [0, 1] and contains the share.
+
+    Args:
+        share: the shares.
+        runs: the numbers of runs.
+        z: the quantile of the normal law; 1.96 for 95 %.
+
+    >>> low, high = binomial(np.array([0.95]), np.array([400]))
+    >>> low.round(3).item(), high.round(3).item()
+    (0.924, 0.967)
+    """
     middle = (share + z**2 / (2 * runs)) / (1 + z**2 / runs)
     half = z / (1 + z**2 / runs) * np.sqrt(share * (1 - share) / runs + z**2 / (4 * runs**2))
     return np.minimum(middle - half, share), np.maximum(middle + half, share)

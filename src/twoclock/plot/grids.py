@@ -59,6 +59,10 @@ def sensitivity(
 
     Args:
         ranking, curve, metric, spec, edge: those of a ``Tuned``; ``curve`` is its ``sensitivity``.
+
+    >>> import twoclock as tc
+    >>> problem = tc.problems.quadratic(dim=2)
+    >>> fig = tc.tune(problem, tc.Fast(), {"alpha.c": (0.1, 10)}, steps=100, rungs=2).plot()
     """
     names, best = list(spec["space"]), spec["best"]
     fig, axes = figure(1, len(names), width=4.2, height=3.6)
@@ -114,6 +118,10 @@ def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Fi
 
     Args:
         ranking, metric, spec: those of a ``TunedMethods``.
+
+    >>> import twoclock as tc
+    >>> rivals = {"fast": tc.Fast(), "standard": tc.Standard()}
+    >>> fig = tc.tune(tc.problems.quadratic(dim=2), rivals, steps=100, rungs=2).plot()
     """
     fig, axes = figure(1, 1, width=6.0, height=1.2 + 0.4 * len(ranking))
     ax, places = axes[0, 0], np.arange(len(ranking))[::-1]
@@ -133,7 +141,18 @@ def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Fi
 
 
 def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
-    """Learning curves of the best setting of each family; a panel for each problem."""
+    """Learning curves of the best setting of each family; a panel for each problem.
+
+    Args:
+        sweep: a ``Sweep``.
+        metric: a recorded metric.
+        statistic: "mean", "median" or "iqm", over seeds.
+
+    >>> import twoclock as tc
+    >>> grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0], "beta.c": [4, 8]})
+    >>> sweep = tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 100, 3)
+    >>> fig = best_curves(sweep, "error")
+    """
     best = sweep.best(metric)
     problems = list(dict.fromkeys(best["problem"]))
     fig, axes = figure(cols=len(problems), width=5.6, height=4.4)
@@ -149,7 +168,18 @@ def best_curves(sweep: Swept, metric: str, statistic: str = "mean") -> Figure:
 
 
 def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Figure:
-    """The metric at the last step against one setting; other settings that vary are each at their best."""
+    """The metric at the last step against one setting; other settings that vary are each at their best.
+
+    Args:
+        sweep: a ``Sweep``.
+        metric: a recorded metric.
+        setting: the path of the setting; the first that varies if None.
+
+    >>> import twoclock as tc
+    >>> grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0], "beta.c": [4, 8]})
+    >>> sweep = tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 100, 3)
+    >>> fig = setting_curves(sweep, "error", "alpha.c")
+    """
     table = sweep.final(metric)
     setting = _choose_setting(table, setting)
     problems = list(dict.fromkeys(table["problem"]))
@@ -177,7 +207,18 @@ def setting_curves(sweep: Swept, metric: str, setting: str | None = None) -> Fig
 
 
 def setting_map(sweep: Swept, metric: str, x: str | None = None, y: str | None = None) -> Figure:
-    """The metric at the last step over two settings; a panel for each problem and family that varies both."""
+    """The metric at the last step over two settings; a panel for each problem and family that varies both.
+
+    Args:
+        sweep: a ``Sweep``.
+        metric: a recorded metric.
+        x, y: the paths of the two settings; the first two that vary if None.
+
+    >>> import twoclock as tc
+    >>> grid = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0], "beta.c": [4, 8]})
+    >>> sweep = tc.sweep({"bowl": tc.problems.quadratic(dim=2)}, {"fast": grid}, 100, 3)
+    >>> fig = setting_map(sweep, "error")
+    """
     table = sweep.final(metric)
     families = [_varied_settings(rows) for _, rows in table.groupby("family", sort=False)]
     pairs = list(dict.fromkeys(pair for names in families for pair in itertools.combinations(names, 2)))
@@ -260,10 +301,14 @@ def grid_world(
     """A map with the value of each cell and an arrow for each action; its length is the action's probability.
 
     Args:
+        ax: the axes to draw in.
         values: V, one number per state; states are numbered row by row.
         policy: π[s, a].
         cells: the map, rows of letters as in ``env.unwrapped.desc``: S start, G goal, H hole.
         moves: the intended (row, column) step of each action.
+
+    >>> fig, ((ax,),) = figure()
+    >>> grid_world(ax, np.array([0.2, 1.0]), np.full((2, 4), 0.25), ["SG"])
     """
     cells = [row.decode() if isinstance(row, bytes) else row for row in cells]  # Gymnasium has its maps in bytes
     letters = np.array([[c.decode() if isinstance(c, bytes) else c for c in row] for row in cells])

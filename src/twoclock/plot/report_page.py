@@ -34,6 +34,12 @@ def render_page(
         filters: functions that the template may apply to a value, by name.
         finalize: applied to every value before it is written.
         context: the values for the template; a missing name is an error.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "page.html.j2").write_text("<p>{{ words }}</p>")
+    ...     render_page(folder, "page.html.j2", words="1 < 2")
+    '<p>1 &lt; 2</p>'
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([template_folder, _SHARED]),
@@ -48,7 +54,14 @@ def render_page(
 
 
 def embed_svg(svg: bytes) -> tuple[str, int]:
-    """Return a picture as a data URI, and its natural width in CSS pixels."""
+    """Return a picture as a data URI, and its natural width in CSS pixels.
+
+    Args:
+        svg: the picture.
+
+    >>> embed_svg(b'<svg width="72pt"></svg>')[1]
+    96
+    """
     points = re.search(rb'<svg[^>]*? width="([\d.]+)pt"', svg)
     width = round(float(points[1]) * 96 / 72) if points else 960
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode(), width
@@ -64,6 +77,10 @@ def values(
         weights: by policy, weights of transitions.
         support: by policy, columns visits and target, one row per state.
         level: the coverage of the intervals.
+
+    >>> import pandas as pd
+    >>> row = {"policy": "a", "estimator": "lstdq", "value": 1.0, "low": 0.5, "high": 1.5, "supported": True}
+    >>> fig = values(pd.DataFrame([row]), {"a": np.ones(10)}, {}, 0.95)
     """
     fig, axes = figure(1, 2 + bool(support), width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
     ax = axes[0, 0]

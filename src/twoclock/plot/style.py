@@ -67,7 +67,16 @@ class ShownFigure(Figure):
 
 
 def figure(rows: int = 1, cols: int = 1, width: float = 5.2, height: float = 3.8) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes, rows × cols; width and height are those of one panel, in inches."""
+    """A figure and its axes, rows × cols; width and height are those of one panel, in inches.
+
+    Args:
+        rows, cols: the number of panels.
+        width, height: of one panel, in inches.
+
+    >>> fig, axes = figure(cols=2)
+    >>> axes.shape
+    (1, 2)
+    """
     fig = ShownFigure(figsize=(width * cols, height * rows), layout="constrained", dpi=150)
     FigureCanvasAgg(fig)
     axes = fig.subplots(rows, cols, squeeze=False)
@@ -85,12 +94,28 @@ def plain(label: str) -> str:
 
 
 def caption(fig: Figure, text: str) -> None:
-    """Write the settings under the figure."""
+    """Write the settings under the figure.
+
+    Args:
+        fig: the figure.
+        text: the settings.
+
+    >>> fig, axes = figure()
+    >>> caption(fig, "20 seeds")
+    """
     fig.supxlabel(text, fontsize="x-small", color="0.3", ha="center", wrap=True)
 
 
 def stamp(fig: Figure, text: str) -> None:
-    """Write a caveat above the figure, in a separate strip."""
+    """Write a caveat above the figure, in a separate strip.
+
+    Args:
+        fig: the figure.
+        text: the caveat.
+
+    >>> fig, axes = figure()
+    >>> stamp(fig, "quick run")
+    """
     strip = 0.22 / fig.get_figheight()
     engine = fig.get_layout_engine()
     if engine is not None:
@@ -99,7 +124,15 @@ def stamp(fig: Figure, text: str) -> None:
 
 
 def render(fig: Figure) -> dict[str, bytes]:
-    """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file."""
+    """The figure as PNG and as SVG. The SVG has no date and no random names: the same figure is the same file.
+
+    Args:
+        fig: the figure.
+
+    >>> fig, axes = figure()
+    >>> sorted(render(fig))
+    ['png', 'svg']
+    """
     png, svg = io.BytesIO(), io.BytesIO()
     with warnings.catch_warnings(), rc_context({"svg.hashsalt": "twoclock"}):
         warnings.filterwarnings("ignore", message=_NO_GLYPH)  # a label with letters that the font lacks

@@ -233,9 +233,14 @@ def access_control(
     who pays 2ⁱ; action 0 refuses, action 1 takes where a server is free. The best gain is 2.747642.
 
     Args:
-        temp, sampling: as for ``average_reward``.
+        temp: the temperature of the entropy bonus.
+        sampling: "markov" or "iid".
         servers: the number of servers.
         free: the probability that a busy server, including one just taken, is free again after the step.
+
+    >>> import jax
+    >>> access_control(servers=2).init(jax.random.key(0))[0].shape  # logits of 3 × 4 states and 2 actions
+    (12, 2)
 
     Reference: Sutton & Barto 2018, example 10.2.
     """
@@ -258,6 +263,15 @@ def river_swim(temp: float = 0.0, states: int = 6, sampling: str = "markov") -> 
     Action 0 drifts to the left; action 1 swims: to the right with 0.35, back with 0.05, at the left bank to the right
     with 0.6, and at the right bank it stays with 0.6. Drifting at the left bank earns 0.005, swimming at the right one
     1. The best gain of six states is 0.428622.
+
+    Args:
+        temp: the temperature of the entropy bonus.
+        sampling: "markov" or "iid".
+        states: the number of states, 2 or more.
+
+    >>> import jax
+    >>> river_swim().init(jax.random.key(0))[0].shape
+    (6, 2)
 
     Reference: Strehl & Littman, *An analysis of model-based interval estimation for Markov decision processes*, 2008.
     """

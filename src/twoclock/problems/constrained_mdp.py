@@ -40,6 +40,10 @@ def fischer_burmeister(kappa: Scalar, slack: Scalar) -> Number:
     It grows with κ and with s, and is at most κ wherever κ ≥ 0, so that κ − α·φ(κ, s) ≥ (1 − α)κ never turns negative
     with a step α ≤ 1, for any estimate of the slack.
 
+    Args:
+        kappa: κ.
+        slack: s.
+
     >>> [float(fischer_burmeister(*pair)) for pair in ((0.0, 2.0), (2.0, 0.0), (0.0, -1.0), (4.0, 3.0))]
     [0.0, 0.0, -2.0, 2.0]
 
@@ -245,6 +249,17 @@ def constrained_frozen_lake(
 
     On the 4×4 map without a bonus the best policy earns 0.180472 and falls 0.052167 times. With at most 0.05 falls it
     earns 0.180057, and the multiplier is 0.191142.
+
+    Args:
+        limit: the limit on the expected number of falls.
+        temp: the temperature of the entropy bonus.
+        sampling: "restart", "stationary" or "iid".
+        size: 4 or 8, the cells along each side.
+        gamma: the discount.
+
+    >>> import jax
+    >>> float(constrained_frozen_lake().init(jax.random.key(0))[0])  # the first multiplier
+    0.0
     """
     mdp, falls = frozen_lake_mdp(size, gamma, slippery=True)
     return constrained_mdp(mdp, falls, limit, temp, 0, sampling)

@@ -303,6 +303,14 @@ def forest(temp: float = 0.1, gamma: float = 0.9, sampling: str = "restart") -> 
 
     Three ages. Waiting earns 4 in the oldest and a fire sets it back with probability 0.1; cutting earns 0, 1 or 2.
 
+    Args:
+        temp: the temperature of the entropy bonus.
+        sampling: "restart", "stationary" or "iid".
+        gamma: the discount.
+
+    >>> forest().truth.pi_star.shape
+    (3, 2)
+
     Reference: Chadès et al., *MDPtoolbox*, 2014.
     """
     P = np.zeros((3, 2, 3))
@@ -318,6 +326,16 @@ def frozen_lake(
 
     Left, down, right and up; on slippery ice a step goes where it aims or to either side, a third of the time each.
     Episodes end in a hole or at the goal, which alone earns 1; there is no limit on the number of steps.
+
+    Args:
+        temp: the temperature of the entropy bonus.
+        sampling: "restart", "stationary" or "iid".
+        size: 4 or 8, the cells along each side.
+        gamma: the discount.
+        slippery: whether a step may go to either side.
+
+    >>> frozen_lake().truth.pi_star.shape
+    (16, 4)
 
     Reference: Towers et al., *Gymnasium*, 2024; the table is the same as ``from_gymnasium`` reads there.
     """

@@ -237,6 +237,10 @@ def matrix_game(temp: float | str = "0.1", sampling: str = "iid") -> MarkovGameP
     Args:
         temp: the temperature, or its schedule as text.
         sampling: as for ``markov_game``; with one state both are the same.
+
+    >>> import jax
+    >>> matrix_game().init(jax.random.key(0))[0].shape  # logits of one state and two actions
+    (1, 2)
     """
     return markov_game(np.ones((1, 2, 2, 1)), [[[3.0, -1.0], [-1.0, 1.0]]], 0.0, temp, sampling=sampling)
 
@@ -256,6 +260,10 @@ def pursuit(
         gamma: the discount.
         temp: the temperature, or its schedule as text.
         sampling: as for ``markov_game``.
+
+    >>> import jax
+    >>> pursuit(size=2).init(jax.random.key(0))[0].shape
+    (12, 5)
     """
     cells = whole("size", size, 2, 5) ** 2
     pairs = [(p, e) for p in range(cells) for e in range(cells) if p != e]

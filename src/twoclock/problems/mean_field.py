@@ -209,6 +209,9 @@ def linear_quadratic_field(slow: str = "population", dt: float = 0.1) -> LinearQ
         slow: as for ``mean_field``.
         dt: length of a step; the means do not depend on it, the gain K tends to 0.822876 as it tends to 0.
 
+    >>> import twoclock as tc
+    >>> result = tc.solve(linear_quadratic_field(), tc.Standard("4/(k+400)", "40/(k+4000)"), steps=100, seeds=2)
+
     Reference: Angiuli, Fouque & Laurière, 2022, Section 5.
     """
     return mean_field(LinearQuadraticField(dt=dt), slow)  # type: ignore[return-value]
@@ -226,6 +229,10 @@ def beach_bar(slow: str = "population", places: int = 7, crowd: float = 3.0, tem
         places: the number of places.
         crowd: the cost of a place if all are in it.
         temp: the temperature.
+
+    >>> import jax
+    >>> beach_bar("population").init(jax.random.key(0))[0].shape  # the share of people in each place
+    (7,)
 
     Reference: Perrin et al., *Fictitious play for mean field games*, 2020.
     """

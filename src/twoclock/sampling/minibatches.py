@@ -151,7 +151,15 @@ class Minibatches:
 
 @pytree
 class Separate:
-    """Two independent samplers, for the inner batch and the outer one."""
+    """Two independent samplers, for the inner batch and the outer one.
+
+    Args:
+        inner, outer: the samplers.
+
+    >>> pair = Separate(Stream(lambda key: 1.0), Stream(lambda key: 2.0))
+    >>> pair.draw(pair.noise(jax.random.key(0)), pair.init(jax.random.key(1)))[0]
+    (1.0, 2.0)
+    """
 
     inner: Sampler
     outer: Sampler
@@ -171,7 +179,14 @@ class Separate:
 
 
 def as_sampler(sampler: object) -> Sampler:
-    """Make a sampler of a sampler, a function of a key, or a pair (inner, outer) of these."""
+    """Make a sampler of a sampler, a function of a key, or a pair (inner, outer) of these.
+
+    Args:
+        sampler: a sampler, a function key → batch, or a pair of these.
+
+    >>> type(as_sampler(lambda key: jax.random.normal(key, (8,)))).__name__
+    'Stream'
+    """
     if isinstance(sampler, tuple) and len(sampler) == 2:
         return Separate(as_sampler(sampler[0]), as_sampler(sampler[1]))
     if isinstance(sampler, Sampler):
@@ -186,7 +201,19 @@ def as_sampler(sampler: object) -> Sampler:
 
 
 def draw_indexed(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-    """Draw a sample, with the indices of its items if the data are finite."""
+    """Draw a sample, with the indices of its items if the data are finite.
+
+    Args:
+        sampler: a sampler.
+        u: its noise, from ``sampler.noise(key)``.
+        env: its state, from ``sampler.init(key)``.
+
+    >>> batches = Minibatches(np.arange(4), size=2)
+    >>> env, u = batches.init(jax.random.key(0)), batches.noise(jax.random.key(1))
+    >>> batch, env = draw_indexed(batches, u, env)
+    >>> batch.batch.tolist() == batch.index.tolist()
+    True
+    """
     if isinstance(sampler, Separate):
         inner, env_inner = draw_indexed(sampler.inner, u[0], env[0])
         outer, env_outer = draw_indexed(sampler.outer, u[1], env[1])
@@ -195,7 +222,14 @@ def draw_indexed(sampler: Sampler, u: PyTree, env: PyTree) -> tuple[PyTree, PyTr
 
 
 def epoch(sampler: Sampler) -> PyTree:
-    """All of the finite data as stacked batches, (inner, outer) for a pair of samplers; None for a stream."""
+    """All of the finite data as stacked batches, (inner, outer) for a pair of samplers; None for a stream.
+
+    Args:
+        sampler: a sampler.
+
+    >>> epoch(Minibatches(np.arange(4), size=2)).shape  # batches × items
+    (2, 2)
+    """
     if isinstance(sampler, Separate):
         both = epoch(sampler.inner), epoch(sampler.outer)
         return None if both[0] is None or both[1] is None else both
@@ -203,7 +237,15 @@ def epoch(sampler: Sampler) -> PyTree:
 
 
 def common_length(batch: PyTree, name: str) -> int:
-    """The length of the first axis, which all arrays share; scalars are ignored."""
+    """The length of the first axis, which all arrays share; scalars are ignored.
+
+    Args:
+        batch: a pytree of arrays.
+        name: the name of the argument, for the error.
+
+    >>> common_length({"x": np.zeros((5, 2)), "y": np.zeros(5)}, "data")
+    5
+    """
     lengths = sorted({leaf.shape[0] for leaf in jax.tree.leaves(batch) if leaf.ndim})
     if len(lengths) > 1:
         raise InputError(
@@ -223,6 +265,17 @@ def shuffle(
     ``then``.
 
     A round pairs i with K−i modulo n and swaps the two if a hash of the larger one says so: a bijection for any n.
+
+    Args:
+        word: 32 bits that choose the order.
+        place: positions.
+        items: n, the number of items.
+        then: the word of the next order.
+        over: whether a position is in the next order.
+
+    >>> order = shuffle(jnp.uint32(7), jnp.arange(5), 5)
+    >>> sorted(order.tolist())
+    [0, 1, 2, 3, 4]
     """
     if items == 1:  # nothing to shuffle, and XLA of JAX 0.12 fails on the program below
         return jnp.zeros(place.shape, jnp.int32)

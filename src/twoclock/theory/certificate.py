@@ -59,12 +59,19 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class InitialErrors:
-    """The squared errors at the start: x is ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise."""
+    """The squared errors at the start.
+
+    Attributes:
+        x: ‖θ₀−θ*‖² for strongly convex h, h(θ₀)−h* otherwise.
+        y: ‖ω₀−ω*(θ₀)‖².
+        f: ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0 unless it is given.
+        g: ‖g₀−G(θ₀, ω₀)‖².
+    """
 
     x: float
-    y: float  # ‖ω₀−ω*(θ₀)‖²
-    f: float  # ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0 unless it is given
-    g: float  # ‖g₀−G(θ₀, ω₀)‖²
+    y: float
+    f: float
+    g: float
 
 
 def _read_start(value: InitialErrorsLike, levels: int, averages: bool) -> NDArray[np.float64]:

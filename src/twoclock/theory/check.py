@@ -28,13 +28,21 @@ _POINTS = 400  # between two of these a condition is assumed to change at most o
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ConditionCheck:
-    """Where one inequality holds, up to the horizon, the last step checked."""
+    """Where one inequality holds, up to the horizon, the last step checked.
 
-    group: str  # "order" (the plain order), "paper" (the paper's proof, corrected) or "tight"
+    Attributes:
+        group: "order" (the plain order), "paper" (the paper's proof, corrected) or "tight".
+        name: the inequality as written in docs/certificates.md.
+        left, right: the two sides at k = 0.
+        holds: the stretches [first, last] of steps on which it holds.
+        horizon: the last step checked.
+    """
+
+    group: str
     name: str
-    left: float  # the two sides at k = 0
+    left: float
     right: float
-    holds: tuple[tuple[int, int], ...]  # the stretches [first, last] of steps on which it holds
+    holds: tuple[tuple[int, int], ...]
     horizon: int
 
     @property
@@ -71,7 +79,11 @@ class ConditionCheck:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class CheckReport:
-    """All findings on one method."""
+    """All findings on one method.
+
+    Attributes:
+        findings: one `ConditionCheck` per inequality.
+    """
 
     findings: tuple[ConditionCheck, ...]
 

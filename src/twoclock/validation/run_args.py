@@ -123,7 +123,15 @@ def _wholes(values: object, name: str, most: int) -> list[int] | None:
 
 
 def log_marks(steps: int, per_decade: int = 10) -> list[int]:
-    """The start, the end, and about ``per_decade`` marks per decade between them."""
+    """The start, the end, and about ``per_decade`` marks per decade between them.
+
+    Args:
+        steps: the end.
+        per_decade: the number of marks in a decade.
+
+    >>> log_marks(100, per_decade=2)
+    [0, 1, 3, 10, 32, 100]
+    """
     steps, per_decade = check_steps(steps), whole("per_decade", per_decade)
     count = int(np.ceil(np.log10(steps) * per_decade)) + 1
     grid = np.round(10 ** (np.arange(count) / per_decade)).astype(int)

@@ -68,7 +68,11 @@ def estimator(title: str) -> Callable[[Callable[[EstimatorContext], ValueEstimat
 
 @functools.cache
 def estimators() -> dict[str, Estimator]:
-    """Every estimator, by the name of its function."""
+    """Every estimator, by the name of its function.
+
+    >>> "lstdq" in estimators()
+    True
+    """
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     entries = [entry for module in modules for entry in vars(module).values() if isinstance(entry, Estimator)]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}

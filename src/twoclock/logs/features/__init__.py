@@ -32,6 +32,11 @@ def build(given: object, log: Log, others: np.ndarray | None = None) -> PairFeat
             of (states, actions), both batches, that returns one row per pair.
         log: its states scale the features; its actions, where discrete, each have a copy.
         others: further states, which the log may lack, such as a given start.
+
+    >>> import twoclock as tc
+    >>> log = tc.logs.read({"state": [0, 1], "action": [0, 1], "reward": [0.0, 1.0], "terminated": [True, True]})
+    >>> build("onehot", log).size
+    4
     """
     spec = given
     if isinstance(given, str):

@@ -51,6 +51,10 @@ class Rbf:
         centres: the number of centres.
         width: w; the median distance of the centres' sample if None.
         seed: which states are centres.
+
+    >>> states = np.random.default_rng(0).normal(size=(100, 2))
+    >>> Rbf(centres=10).fit(states)(states).shape
+    (100, 11)
     """
 
     centres: int = 50
@@ -92,6 +96,13 @@ class Rbf:
 class Fourier:
     """cos(π c·x) for every vector of whole numbers c ≥ 0 with Σc ≤ order, x scaled to [0, 1].
 
+    Args:
+        order: the largest sum of the entries of c.
+
+    >>> states = np.random.default_rng(0).normal(size=(100, 2))
+    >>> Fourier(order=2).fit(states)(states).shape
+    (100, 6)
+
     Reference: Konidaris, Osentoski & Thomas, *Value function approximation in RL using the Fourier basis*, 2011.
     """
 
@@ -121,6 +132,10 @@ class Tiles:
     Args:
         tilings: the number of grids.
         bins: the number of cells of a grid along each column.
+
+    >>> states = np.random.default_rng(0).normal(size=(100, 2))
+    >>> Tiles(tilings=2, bins=3).fit(states)(states).shape
+    (100, 32)
     """
 
     tilings: int = 8

@@ -326,6 +326,12 @@ def paper_lqr(
 ) -> LqrActorCritic:
     """The paper's system of three states and two actions, from K₀ = 0 with Ψ = I (Zeng & Doan, Section 5).
 
+    Args:
+        sigma: the standard deviation of the exploration.
+        kappa: the weight of the critic's row of the mean cost.
+        expected_action: whether the critic takes the mean over the next action in closed form.
+        guard: whether a supervisor takes over where the gain does not stabilise.
+
     >>> round(float(paper_lqr().J_star), 6)
     6.95782
     """
@@ -335,7 +341,17 @@ def paper_lqr(
 def double_integrator(
     sigma: float = 1.0, kappa: float = 2.0, expected_action: bool = False, guard: bool = False
 ) -> LqrActorCritic:
-    """A mass pushed by a force (a double integrator, unstable without control), from K₀ = [0.5, 1]."""
+    """A mass pushed by a force (a double integrator, unstable without control), from K₀ = [0.5, 1].
+
+    Args:
+        sigma: the standard deviation of the exploration.
+        kappa: the weight of the critic's row of the mean cost.
+        expected_action: whether the critic takes the mean over the next action in closed form.
+        guard: whether a supervisor takes over where the gain does not stabilise.
+
+    >>> round(float(double_integrator().J_star), 3)
+    13.173
+    """
     return lqr_actor_critic(DOUBLE_INTEGRATOR, sigma, [[0.5, 1.0]], kappa, expected_action, guard)
 
 
@@ -346,5 +362,15 @@ def boeing_747(
 
     Its states differ in scale by two hundred and its cost is in the ten thousands: without the guard no ordinary step
     size survives ten steps. κ = 2 is too small for a monotone critic here, 12 is enough.
+
+    Args:
+        sigma: the standard deviation of the exploration.
+        kappa: the weight of the critic's row of the mean cost.
+        expected_action: whether the critic takes the mean over the next action in closed form.
+        guard: whether a supervisor takes over where the gain does not stabilise.
+
+    >>> import jax
+    >>> boeing_747().init(jax.random.key(0))[0].shape  # the first gain
+    (4, 5)
     """
     return lqr_actor_critic(BOEING, sigma, np.full((4, 5), 0.005), kappa, expected_action, guard)

@@ -31,6 +31,15 @@ def baird(
 
     The behaviour dashes to one of the six upper states with probability 6/7, the target always goes to the lower one.
 
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+
+    >>> baird().truth.theta_star.shape
+    (8,)
+
     Reference: Baird, *Residual algorithms*, 1995; the form of Sutton & Barto, 2nd ed., Example 11.1.
     """
     P = np.zeros((7, 2, 7))
@@ -48,6 +57,15 @@ def boyan(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
     """Boyan's chain: thirteen states counting down, four features that interpolate, V(s) = −2s.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+
+    >>> boyan().truth.theta_star.round(6).tolist()
+    [-24.0, -16.0, -8.0, 0.0]
 
     Reference: Boyan, *Technical update: least-squares temporal difference learning*, 2002.
     """
@@ -70,6 +88,15 @@ def walk_tabular(
     Start in the middle; leaving on the left earns −1, on the right +1; γ = 1. The behaviour is a fair coin, the target
     goes right with probability 0.6.
 
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+
+    >>> walk_tabular().truth.theta_star.shape
+    (5,)
+
     Reference: Sutton et al., *Fast gradient-descent methods for temporal-difference learning*, 2009, Section 7.
     """
     return _walk(np.eye(5), operator, sampling, ridge, lam)
@@ -78,14 +105,34 @@ def walk_tabular(
 def walk_inverted(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state random walk, with features that generalise wrongly: φ_i = (1 − e_i)/2."""
+    """The five-state random walk, with features that generalise wrongly: φ_i = (1 − e_i)/2.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+
+    >>> walk_inverted().truth.theta_star.shape
+    (5,)
+    """
     return _walk((1 - np.eye(5)) / 2, operator, sampling, ridge, lam)
 
 
 def walk_dependent(
     operator: str = "tdc", sampling: str = "iid", ridge: float | None = None, lam: float | None = None
 ) -> PolicyEvaluation:
-    """The five-state random walk, with three features that cannot represent V."""
+    """The five-state random walk, with three features that cannot represent V.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+
+    >>> walk_dependent().truth.theta_star.shape
+    (3,)
+    """
     rows = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 0, 1]], float)
     return _walk(rows / np.linalg.norm(rows, axis=1, keepdims=True), operator, sampling, ridge, lam)
 
@@ -94,6 +141,14 @@ def tsitsiklis_van_roy(gamma: float = 0.9, operator: str = "tdc", ridge: float |
     """Two states with features 1 and 2 and no reward: all mass moves to the second, and only the first is updated.
 
     The TD matrix is 1 − 2γ, so TD(0) diverges if and only if γ > ½.
+
+    Args:
+        gamma: the discount.
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        ridge: the ridge of "tdrc"; 1 if None.
+
+    >>> round(float(tsitsiklis_van_roy(gamma=0.9, operator="td").truth.A[0, 0]), 6)
+    -0.8
 
     Reference: Tsitsiklis & Van Roy 1996; Sutton & Barto, 2nd ed., Section 11.2.
     """
@@ -109,6 +164,14 @@ def spiral(operator: str = "tdc", sampling: str = "iid", ridge: float | None = N
         V_θ(s) = e^{εθ}(a_s cos λθ + b_s sin λθ),   ε = 0.05, λ = √3/2
 
     No reward, so V_π = 0, which V_θ approaches as θ → −∞.
+
+    Args:
+        operator: "td", "tdc", "gtd2" or "tdrc".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+
+    >>> import twoclock as tc
+    >>> result = tc.solve(spiral(), tc.Standard(0.001, 0.01), steps=100, seeds=2)
 
     Reference: Tsitsiklis & Van Roy, *An analysis of temporal-difference learning with function approximation*, 1997,
     with the numbers of Bhatnagar et al. 2009.
@@ -138,6 +201,15 @@ def ring(operator: str = "tdc", sampling: str = "markov", states: int = 40, wave
 
     The features are 1 and the cosines and sines of the first ``waves`` frequencies: orthogonal, and unable to represent
     V. The walk stays in place with probability ½ and forgets its start after some (n/π)² steps: 162 for 40.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        states: the number of states.
+        waves: the number of frequencies.
+
+    >>> ring().truth.theta_star.shape
+    (9,)
     """
     states, waves = whole("states", states, 3), whole("waves", waves)
     check_size("`states`, `waves`", 4 * states * (states + waves))
@@ -156,6 +228,14 @@ def long_walk(operator: str = "tdc", sampling: str = "markov", states: int = 19)
 
     One feature per state, γ = 1 until the walk leaves and begins again in the middle; a walk takes about
     ((n+1)/2)² steps.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        states: the number of states; an odd number has a middle.
+
+    >>> long_walk().truth.theta_star.shape
+    (19,)
 
     Reference: Sutton & Barto, *Reinforcement Learning*, 2nd ed., Example 7.1.
     """
@@ -187,7 +267,14 @@ class SlowWalkSetting(TypedDict):
 
 
 def slow_walk_setting(right: float = 0.6) -> SlowWalkSetting:
-    """The walk's parts, for a target that goes right with this probability."""
+    """The walk's parts, for a target that goes right with this probability.
+
+    Args:
+        right: the probability that the target goes right; the behaviour is a fair coin.
+
+    >>> slow_walk_setting()["features"].shape
+    (20, 3)
+    """
     number("right", right, 0, 1)
     s, P = np.arange(20), np.zeros((20, 2, 20))
     P[s, 0, np.maximum(s - 1, 0)] = P[s, 1, np.minimum(s + 1, 19)] = 1
@@ -211,6 +298,16 @@ def slow_walk(
     The reward grows from 0 on the left to 1 on the right, γ = ½. The walk takes some 80 steps to leave a third. A 95 %
     interval that treats steps as independent covers .41 at the median state (``models.limit_law`` gives the exact
     number). On-policy with ``right=0.5``.
+
+    Args:
+        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
+        sampling: "iid" or "markov".
+        ridge: the ridge of "tdrc"; 1 if None.
+        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        right: the probability that the target goes right.
+
+    >>> slow_walk().truth.theta_star.shape
+    (3,)
     """
     return policy_evaluation(**slow_walk_setting(right), operator=operator, sampling=sampling, ridge=ridge, lam=lam)
 

@@ -46,6 +46,12 @@ def value_operators(
         factor: the factor of F, 2 in the paper.
         ridge: the ridge of "tdrc".
 
+    >>> import jax.numpy as jnp
+    >>> F, G = value_operators(lambda params, state: params @ state)
+    >>> x = {"s": jnp.ones(2), "next_state": jnp.zeros(2), "rho": 1.0, "r": 1.0, "gamma": 0.9}
+    >>> F(jnp.zeros(2), jnp.zeros(2), x).tolist()
+    [-2.0, -2.0]
+
     Reference: Maei et al., *Convergent temporal-difference learning with arbitrary smooth function approximation*,
     2009; Ghiassian et al. 2020 (TDRC).
     """
