@@ -29,7 +29,7 @@ _NOT_OURS = {"Axes", "Figure", "Matrix"}  # types of matplotlib and SciPy, for a
 
 
 def loaded(name):
-    """The module that a user calls `name`; `twoclock.samplers` is only its name at the front door."""
+    """The module that a user calls `name`; `twoclock.samplers` is only its name in `twoclock`."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Draw the walk through each front door: the files in which a function runs during one call, coloured by layer.
+"""Draw the files of each main function: those in which a function runs during one call, coloured by layer.
 
 python docs/walks.py
 """
@@ -24,7 +24,7 @@ COLOURS = ["#e8e3d3", "#cfe2f3", "#d9ead3", "#fce5cd", "#ead1dc"]
 
 
 def doors():
-    """A small call through each front door."""
+    """A small call of each main function."""
     problem = tc.problems.quadratic(dim=2)
     rng = np.random.default_rng(0)
     state, action = rng.integers(0, 5, 4000), rng.integers(0, 2, 4000)

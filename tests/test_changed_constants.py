@@ -1,4 +1,4 @@
-"""What a user's functions read may change between two calls: every front door computes with what it is now."""
+"""What a user's functions read may change between two calls: every main function computes with what it is now."""
 
 import threading
 

@@ -92,7 +92,7 @@ def test_docstrings_are_escaped_for_the_page():
 
 
 def test_the_package_has_no_room_that_the_list_forgets():
-    """A new module is either public, and listed at the front door, or inside."""
+    """A new module is either public, and listed in `twoclock`, or inside."""
     inside = {
         "cli",
         "codegen",

@@ -1,4 +1,4 @@
-"""More than two clocks: a step size for each level of ω, against the recurrence and on every front door."""
+"""More than two clocks: a step size for each level of ω, against the recurrence and in every main function."""
 
 import jax
 import jax.numpy as jnp
