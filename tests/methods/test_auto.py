@@ -14,6 +14,7 @@ from reproduction.experiments import auto_races
 from reproduction.experiments.auto import ratios
 from reproduction.experiments.auto_races import Race
 from reproduction.experiments.hard_problems import river_swim
+from reproduction.experiments.random_problems import KINDS, draw_problem
 from twoclock.cli import main
 from twoclock.methods import local_model
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
@@ -74,10 +75,11 @@ def test_a_step_that_went_too_far_is_taken_back():
     empty = local_model.empty(jnp.zeros(2))
     trial = Trial(
         jnp.zeros(2), jnp.ones(2), jnp.eye(2), pair, jnp.asarray([3.0, 0.0]), jnp.asarray([9.0, 0.0]), jnp.asarray(8.0),
-        jnp.zeros(()), jnp.zeros(2), jnp.zeros(2), empty,
+        jnp.zeros(()), jnp.zeros(()), jnp.zeros(2), jnp.zeros(2), empty,
     )  # fmt: skip
     over, share = _overshot(trial)
     assert over.tolist() == [True, False]
+    assert not _overshot(replace(trial, undone=jnp.asarray(3.0)))[0].any()  # too often: the base was wrong
     np.testing.assert_allclose(share[0], 0.25)
     noisy = replace(trial, square=jnp.asarray([9.0 + 8 * 4, 0.0]))  # a standard error of 2
     assert not _overshot(noisy)[0].any()
@@ -262,6 +264,22 @@ def test_values_are_enough(problem, limit):
     result = tc.solve(problem, steps=5000, seeds=4)
     assert np.sqrt(result.history.groupby("seed").tail(1)["error"].mean()) < limit
     assert result.arrived.all(), result.chosen
+
+
+def test_flat_starts_are_left_whatever_the_unit():
+    """The quantile in a unit a thousand times smaller: from 0 no slope is seen, and steps double."""
+    far = noisy(lambda t, w, x: w, lambda t, w, x: w - ((1e3 * x < t).astype(float) - 0.9), 0.0, 0.0, 1281.55)
+    result = tc.solve(far, steps=5000, seeds=4)
+    assert np.sqrt(result.history.groupby("seed").tail(1)["error"].mean()) < 50
+
+
+def test_a_wrong_model_is_given_up():
+    """Two seeds that jumped over the kink of tanh to where F is flat, and one that a retreat sent far away."""
+    flat = noisy(lambda t, w, x: jnp.tanh(t - 1) + 0.5 * (w - t), lambda t, w, x: w - t + 0.5 * x, 50.0, 0.0, 1.0)
+    ends = tc.solve(flat, steps=2000, seeds=[9, 13]).history.groupby("seed").tail(1)
+    assert (ends["error"] < 1e-2).all()
+    bump = draw_problem(KINDS["non-convex"].make, (35001, 4, 2))
+    assert tc.solve(bump, steps=1000, seeds=[4]).history["error"].iloc[-1] < 1e-2
 
 
 def test_weak_directions_of_a_chain_are_as_with_least_squares():

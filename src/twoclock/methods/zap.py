@@ -34,7 +34,9 @@ _FORGET = 30.0
 # and the prior only excludes what rounding would: a weak direction may be thousands of times longer than a strong one.
 # The first step is at most this many lengths.
 _PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
-_OVERSHOT, _SURE = 0.5, 3.0
+# A move went too far if the slope along it is so steep at its end, by so many standard errors. A move from the wrong
+# side of a minimum always seems too far: after so many that were taken back, the new samples are believed.
+_OVERSHOT, _SURE, _UNDONE = 0.5, 3.0, 3.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
@@ -54,6 +56,7 @@ class Trial:
     square: Float[Array, 2]  # with its mean square
     count: Float[Array, ""]
     lost: Float[Array, ""]  # samples that were not finite
+    undone: Float[Array, ""]  # moves in a row that were taken back
     expected: Float[Array, " n"]  # the earlier model's prediction of (F, G) at the new iterate,
     seen: Float[Array, " n"]  # and their mean there since then
     model: LinearModel  # that model
@@ -126,6 +129,7 @@ class Zap(Method):
             pair,
             zero,
             zero,
+            zero,
             jnp.zeros_like(z),
             jnp.zeros_like(z),
             model,
@@ -183,12 +187,16 @@ class Zap(Method):
         noise = jnp.sqrt(jnp.stack([to.slow_noise, to.fast_noise]))
         shorter_reach = jnp.minimum(jnp.maximum(_LESS * reach, _REACH * noise), reach)
         reach = jnp.where(
-            over, jnp.maximum(last / 2, 2 * noise), jnp.where(last > 0.9 * reach, 2 * reach, shorter_reach)
+            over,
+            jnp.minimum(jnp.maximum(last / 2, 2 * noise), reach),
+            jnp.where(last > 0.9 * reach, 2 * reach, shorter_reach),
         )
         rate = jnp.asarray(self.rate, z.dtype)
-        by_theta: Array = rate * _signal(to.slow, to.slow_most) * to.slow
-        by_theta = _part(reach[0], by_theta) * by_theta
         is_flat = sqnorm(to.flat) > sqnorm(to.u) / 4
+        # Where no slope is seen, the prior would take θ back to its start.
+        newton = jnp.where(is_flat, times(to.reduced_gain, to.u), to.slow)
+        by_theta: Array = rate * _signal(newton, to.slow_most) * newton
+        by_theta = _part(reach[0], by_theta) * by_theta
         downhill = _signal(to.flat, to.u_most) * _over(reach[0], jnp.sqrt(sqnorm(to.flat)))
         by_theta = by_theta + jnp.where(is_flat, downhill, 0) * to.flat
         omega = to.fast(by_theta)
@@ -216,7 +224,9 @@ class Zap(Method):
         zero = jnp.zeros_like(trial.mean)
         none = jnp.zeros_like(trial.count)
         model = replace(model, count=kept)
-        new_trial = Trial(base, step, along, slope, zero, zero, none, none, model.at(moved), jnp.zeros_like(z), model)
+        undone = jnp.where(jnp.any(over), trial.undone + 1, none)
+        seen = jnp.zeros_like(z)
+        new_trial = Trial(base, step, along, slope, zero, zero, none, none, undone, model.at(moved), seen, model)
         check = frozen_check.freeze(state.check, self.best(state, z, to, slow), k)
         return moved, reach, width, model, new_trial, check
 
@@ -325,7 +335,7 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
     lost = trial.lost > 0
     downhill = -trial.slope
     share = jnp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.9)
-    return over | lost, jnp.where(lost, 0.1, share)
+    return (over & (trial.undone < _UNDONE)) | lost, jnp.where(lost, 0.1, share)
 
 
 def _believed(trial: Trial, model: LinearModel, count: Array) -> Array:
