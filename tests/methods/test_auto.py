@@ -39,7 +39,7 @@ def test_elimination_is_the_inverse():
 
 
 def test_zap_detects_whether_the_operators_are_affine():
-    """Only then are samples kept that were taken far from here."""
+    """Only then does the model use samples that were taken far from here."""
 
     def curved(F):
         method = tc.Zap()

@@ -1,4 +1,4 @@
-"""Settings of the experiments, kept as data: stored is what `reproduce --tune` finds and what the experiments use."""
+"""Settings of the experiments, as data: the file stores what `reproduce --tune` finds and what the experiments use."""
 
 import contextlib
 import json
