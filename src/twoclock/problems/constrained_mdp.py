@@ -93,8 +93,7 @@ class ConstrainedMdp(Problem):
     multipliers: tuple[Scalar, Scalar]
 
     # On the lake Zap ended far from κ* and reported every seed as arrived. A possible reason: a sample's derivatives
-    # omit
-    # how the distribution of samples changes with the policy.
+    # omit how the distribution of samples changes with the policy.
     instead_of_roots = "steps for each level, tc.Fast(alpha, (beta_policy, beta_critics), lam); see constrained_mdp.md"
 
     def init(self, key: Key) -> tuple[Number, Omega, Env]:

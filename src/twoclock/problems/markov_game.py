@@ -174,8 +174,8 @@ def markov_game(
         F = −δ·∇log π(a|s)/(1 − γ)                            θ: logits of π, who maximises
         G = (δ·∇log φ(b|s)/(1 − γ), −δ·e_s)                   ω: logits of φ, who minimises, and V
 
-    with a ∼ π, b ∼ φ and s' ∼ P(·|s, a, b). The nest is V of the two policies, φ as the best response to π, and
-    h(θ) = −min_φ J_τ(π_θ, φ). ``tc.Standard(alpha, (beta_1, beta_2))`` gives each level its step size.
+    with a ∼ π, b ∼ φ and s' ∼ P(·|s, a, b). At the solution V is the value of both policies, φ is the best response to
+    π, and θ minimises h(θ) = −min_φ J_τ(π_θ, φ). ``tc.Standard(alpha, (beta_1, beta_2))`` has a step size per level.
 
     Metrics, exact and at the temperature that the run ends with (0 where τ falls to 0): ``gap`` J* − min_φ J(π, φ);
     ``exploitability`` max_π J(π, φ) − min_φ J(π, φ), 0 only at the saddle; ``nash_conv``, the same for the game without
