@@ -32,8 +32,7 @@ class LinearModel:
     place: Float[Array, "*lanes n"]  # the mean of the iterates that the samples were taken at
     count: Float[Array, "*lanes"]  # the effective number of samples in the mean
     # Running means of J and c over the last twentieth of their samples. With samples in epochs, the errors cancel over
-    # each
-    # epoch; a plain mean that ends within one is off by the rest, and these are not.
+    # each epoch; a plain mean that ends within one is off by the rest, and these are not.
     late_J: Float[Array, "*lanes n n"]
     late_c: Float[Array, "*lanes n"]
 
@@ -260,8 +259,7 @@ def posterior_gain(A: Float[Array, "*lanes n n"], noise: Float[Array, "*lanes n 
     # Unit diagonal, for the pivots.
     scale = ((M * one).sum(axis=-1) + (least.eps * total(A**2) + float(least.tiny) ** 0.75)[..., None]) ** -0.5
     # A singular A is common (a softmax has as many flat directions as states). Their rounding errors must stay well
-    # below
-    # the ridge, or they would dominate the pivots.
+    # below the ridge, or they would dominate the pivots.
     ridge = float(least.eps) ** (2 / 3)
     both = scale[..., :, None] * scale[..., None, :]
     scaled = M * both + ridge * one

@@ -62,8 +62,7 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
         )
     influence = score + (begun / sums.begun if estimand.start is None else 0.0)
     # E[ρ|s] = 1 if the behaviour may take every action of the policy. By chance the mean is lower where large ratios
-    # are
-    # rarely drawn; a larger gap means that actions are missing.
+    # are rarely drawn; a larger gap means that actions are missing.
     lack = float(lacks.sum())
     error = float(np.sqrt(((lacks - lack / len(lacks)) ** 2).sum()))
     law = estimand.policy.acts(table.rows(), (0, 0)).law
