@@ -93,9 +93,10 @@ def test_a_model_that_predicts_wrongly_counts_less():
     state = method.init(jnp.asarray(0.0), jnp.asarray(0.0))
     right = replace(state.trial, model=model, count=jnp.asarray(100.0), seen=z, expected=z)
     wrong = replace(right, seen=jnp.asarray([1.0, 0.0]))
-    assert _believed(right, model, model.count) == 400
+    steps = jnp.eye(2)[:1], jnp.eye(2)[1:]
+    assert _believed(right, model, steps, model.count) == 400
     bias = 1 - 9 * (1 / 100 + 1 / 400)
-    np.testing.assert_allclose(_believed(wrong, model, model.count), 400 / (1 + 400 * bias), rtol=1e-5)
+    np.testing.assert_allclose(_believed(wrong, model, steps, model.count), 400 / (1 + 400 * bias), rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [1, 4, 64])

@@ -216,7 +216,8 @@ class Zap(Method):
         slope = jnp.where(over, share * trial.slope, along @ model.at(z))
         forget = state.curved * (_FORGET * _far(moved - z, sizes, slow) + _far(moved - model.place, sizes, slow))
         kept = model.count / (1 + forget)
-        kept = jnp.where((state.curved > 0) & ~back, _believed(trial, model, kept), kept)
+        steps = to.gain, jnp.pad(to.fast_inverse, ((0, 0), (slow, 0)))
+        kept = jnp.where((state.curved > 0) & ~back, _believed(trial, model, steps, kept), kept)
         kept = jnp.maximum(kept, jnp.minimum(model.count, _FIRST * z.size))
         unsure = jnp.where(jnp.stack([is_flat, jnp.asarray(False)]), reach, 2 * noise)
         width = jnp.clip(unsure, _least(sizes), jnp.maximum(reach, _least(sizes)))
@@ -338,17 +339,19 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
     return (over & (trial.undone < _UNDONE)) | lost, jnp.where(lost, 0.1, share)
 
 
-def _believed(trial: Trial, model: LinearModel, count: Array) -> Array:
+def _believed(trial: Trial, model: LinearModel, steps: tuple[Array, ...], count: Array) -> Array:
     """The effective count of a model: with the variance v/count and a bias b, the n with v/n = v/count + b².
 
-    The bias is the error of its prediction at the last iterate, beyond the noise of the samples there.
+    The bias is the error of its prediction at the last iterate, beyond the noise of the samples there. It is measured
+    in what follows from it, the Newton steps of θ and of ω: an F without noise of its own has that of G through ω.
     """
-    variance = jnp.sum(model.cov * jnp.eye(len(model.cov), dtype=model.cov.dtype), axis=1)
-    noise = variance * (1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1))
-    missed = (trial.seen - trial.expected) ** 2
+    both = 1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1)
     rounding = jnp.finfo(count.dtype).eps * (jnp.abs(model.J.value) @ jnp.abs(trial.base)) ** 2
-    bias = jnp.maximum(missed - 9 * noise - rounding, 0)
-    worst = jnp.max(_over(bias, variance + rounding))
+    worst = jnp.zeros_like(count)
+    for D in steps:
+        variance, least = jnp.sum((D @ model.cov) * D), jnp.sum(D**2 @ rounding)
+        bias = jnp.maximum(sqnorm(D @ (trial.seen - trial.expected)) - 9 * variance * both - least, 0)
+        worst = jnp.maximum(worst, _over(bias, variance + least))
     known = (trial.model.count > 0) & (trial.count > 0)
     return jnp.where(known, count / (1 + count * worst), count)
 
