@@ -153,6 +153,26 @@ def test_a_goal_out_of_reach_is_said():
     assert any("came near the goal [0.0, 0.0]" in line for line in agent.warnings)
 
 
+def test_a_goal_in_directions_without_cost_is_no_goal():
+    """The speed has no cost, so a set point that gives 0 for it is reached where the position is."""
+    plant = tc.models.Lqr([[0.98, 0.05], [-0.02, 0.6]], [[0.0], [0.8]], np.diag([1.0, 0.0]), [[0.05]], 4e-4 * np.eye(2))
+    agent = tc.agents.Regulator(plant.Q, plant.R, reference=[1.5, 0.0], sigma=0.2)
+    drive(agent, plant, 2500, push=-0.05)
+    assert agent.steady_state[0][1] > 1
+    assert agent.warnings == []
+    turned = tc.agents.Regulator(np.eye(2), plant.R, reference=[1.5, 0.0], sigma=0.2)
+    with pytest.warns(PlantWarning, match=r"came near the goal \[1.5, 0.0\]"):
+        drive(turned, plant, 1100, push=-0.05)
+
+
+def test_a_learner_that_diverged_is_said():
+    agent = tc.agents.Regulator([[1.0]], [[1.0]], K0=[[0.5]], critic="q", method=tc.Standard(0.5, 0.5))
+    with pytest.warns(tc.DivergedWarning), pytest.warns(PlantWarning, match="the learner diverged, and K0 acts since"):
+        drive(agent, tc.models.Lqr([[0.999]], [[0.05]], [[1.0]], [[1.0]]), 300)
+    assert agent.diverged
+    np.testing.assert_array_equal(agent.gain, [[0.5]])
+
+
 def test_what_is_saved_resumes(tmp_path):
     """With lags, a set point and a guard: bit-for-bit identical in the middle of the log and behind it."""
     C = np.array([[1.0, 0.0]])

@@ -245,6 +245,22 @@ def test_plain_lists_and_numbers_are_accepted():
     assert DOUBLE_INTEGRATOR.J(gain, 1).dtype == np.float64
 
 
+def _held(A, B, dt):
+    """The plant at steps of dt, and the exact integral of its cost over one: a matrix on (x, u), and that of noise."""
+    z = np.block([[A, B], [np.zeros((1, 3))]])
+    C = np.diag([1.0, 1.0, 0.1])
+    block = scipy.linalg.expm(dt * np.block([[-z.T, C], [np.zeros((3, 3)), z]]))
+    times = (np.arange(100) + 0.5) * dt / 100
+    noise = [np.trace(Lqr.from_continuous(A, B, C[:2, :2], C[2:, 2:], t).noise) for t in times]
+    return Lqr.from_continuous(A, B, C[:2, :2], C[2:, 2:], dt), block[3:, 3:].T @ block[:3, 3:], dt * np.mean(noise)
+
+
+def _integral(plant, C, K, within):
+    """The mean of the integral over a step: zᵀCz, z = (x, −Kx), and the noise that enters within the step."""
+    rows = np.vstack([np.eye(2), -K])
+    return float(np.trace(rows.T @ C @ rows @ np.asarray(plant.state_covariance(K)))) + within
+
+
 def test_from_continuous():
     """A held action against SciPy, noise against its integral, and the gain of short steps against continuous time."""
     A, B = np.array([[0.0, 1.0], [2.0, -0.3]]), np.array([[0.0], [1.5]])
@@ -259,6 +275,15 @@ def test_from_continuous():
     P = scipy.linalg.solve_continuous_are(A, B, Q, R)
     short = Lqr.from_continuous(A, B, Q, R, 1e-4)
     np.testing.assert_allclose(short.gain, np.linalg.solve(R, B.T @ P), rtol=1e-3)
+    for dt, excess, above in ((0.1, 2e-5, 0.005), (0.5, 4e-3, 0.12)):
+        for a in ([[0.0, 1.0], [0.0, 0.0]], [[1.0, 0.5], [0.0, -2.0]], [[0.0, 1.0], [9.8, 0.0]]):
+            held, exact, within = _held(np.asarray(a), np.array([[0.0], [1.0]]), dt)
+            best = scipy.linalg.solve_discrete_are(held.A, held.B, exact[:2, :2], exact[2:, 2:], s=exact[:2, 2:])
+            price = exact[2:, 2:] + held.B.T @ best @ held.B
+            K = np.linalg.solve(price, held.B.T @ best @ held.A + exact[2:, :2])
+            least, found = (_integral(held, exact, gain, within) for gain in (K, np.asarray(held.gain)))
+            assert least <= found <= (1 + excess) * least
+            assert found <= float(held.J(held.gain)) <= (1 + above) * found
     for wrong, words in (({"dt": 0.0}, "`dt`"), ({"B": [[1.0]]}, "`B` has shape")):
         with pytest.raises(tc.InputError, match=words):
             Lqr.from_continuous(**{"A": A, "B": B, "Q": Q, "R": R, "dt": 0.1} | wrong)

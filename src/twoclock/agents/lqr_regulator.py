@@ -156,7 +156,7 @@ class Regulator(LearnerAgent):
         self._set_seed(seed)
         self._costs = RunningCost()
         self._statistics = PlantStatistics(n, m, self._history.known)
-        self._notes = PlantWarnings(p)
+        self._notes = PlantWarnings(self.Q[:p, :p])
         self._supervisor: GainSupervisor | None = None
         if self.guard is not None:
             self._supervisor = GainSupervisor(
@@ -290,6 +290,8 @@ class Regulator(LearnerAgent):
 
     def _lines(self) -> dict[str, str]:
         found = self._notes.lines(self._statistics, self._zero, self.lags)
+        if self._learner.diverged:
+            found["diverged"] = "the learner diverged, and K0 acts since; take smaller steps, or the model critic"
         return found | ({} if self._supervisor is None else self._supervisor.lines())
 
     def _announce(self) -> None:

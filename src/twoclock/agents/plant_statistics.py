@@ -224,10 +224,13 @@ class PlantWarnings:
     """Counts and recent outputs of a plant, and the warnings that follow from them.
 
     Args:
-        p: the size of an output.
+        cost: the p×p cost of an output; whether a goal is reached is judged in its directions alone.
     """
 
-    def __init__(self, p: int) -> None:
+    def __init__(self, cost: Float[np.ndarray, "p p"]) -> None:
+        p = len(cost)
+        sizes, directions = np.linalg.eigh(cost)
+        self._costly = directions[:, sizes > 1e-9 * sizes[-1]]
         self.recent = np.full((_RECENT, p), np.nan)  # minus the goal
         self.count = self.cut = 0
 
@@ -261,10 +264,11 @@ class PlantWarnings:
 
     def _nearest(self) -> Float[np.ndarray, " p"] | None:
         """The recent output nearest to the goal, if even that one is far away compared with their spread."""
-        if self.count < _RECENT:
+        if self.count < _RECENT or not self._costly.size:
             return None
-        unit = np.sqrt(np.mean(self.recent**2, axis=0))
-        scaled = self.recent / np.where(unit > 0, unit, 1.0)
+        away = self.recent @ self._costly
+        unit = np.sqrt(np.mean(away**2, axis=0))
+        scaled = away / np.where(unit > 0, unit, 1.0)
         spread = scaled.T @ scaled / len(scaled)
         distance = np.einsum("ij,jk,ik->i", scaled, np.linalg.pinv(spread, rcond=1e-9, hermitian=True), scaled)
         rank = np.linalg.matrix_rank(spread, tol=1e-9, hermitian=True)
