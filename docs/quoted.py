@@ -69,8 +69,16 @@ def take_over(run: Path) -> None:
         for drawn in (*run.glob(picture.name), *run.glob(f"*/{picture.name}")):
             shutil.copy(drawn, picture)
     note = json.loads((run / "reproduction.json").read_text())
-    note["experiments"] = sorted(new["experiment"].unique())
+    note["experiments"] = _days() | dict.fromkeys(sorted(new["experiment"].unique()), note["ended"])
     (KEPT / "run.json").write_text(json.dumps(note) + "\n")
+
+
+def _days() -> dict[str, str]:
+    """The day on which each experiment of the present version was run."""
+    if not (KEPT / "run.json").exists():
+        return {}
+    days: dict[str, str] = json.loads((KEPT / "run.json").read_text())["experiments"]
+    return days
 
 
 def _decades(folder: Path) -> dict[str, float]:
@@ -251,12 +259,12 @@ def run(which: str = "") -> str:
 
 def when(which: str = "") -> str:
     """Which run the paper's rows are of, or the numbers of the default method."""
-    note = json.loads((KEPT / "run.json").read_text()) if (KEPT / "run.json").exists() else {"experiments": []}
-    if which == "default" and "auto" not in note["experiments"]:
+    days, of = _days(), "auto" if which == "default" else "paper"
+    if which == "default" and of not in days:
         return "the last full run, of the version before this one, whose default had no test for arrival"
-    if which == "" and "paper" not in note["experiments"]:
+    if of not in days:
         return "a quick run, until the next full one"
-    day = datetime.date.fromisoformat(note["ended"])
+    day = datetime.date.fromisoformat(days[of])
     return f"the full run of {day.day} {day:%B %Y}"
 
 

@@ -19,7 +19,8 @@ import twoclock as tc
 from twoclock import plot
 
 ANSWERS = {"population": "Nash equilibrium", "policy": "social optimum"}
-METHOD = tc.Standard("4/(k+400)", ("40/(k+4000)", "80/(k+4000)"))  # slow; population or policy, critic
+# Slow; population or policy, critic.
+METHOD = tc.Polyak(tc.Standard("1/(k+3000)^0.6", ("1/(k+3000)^0.6", "2/(k+3000)^0.6")), power=2)
 
 
 def main(steps: int, seeds: int, out: Path | None) -> dict[str, float]:

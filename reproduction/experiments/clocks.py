@@ -104,7 +104,8 @@ def _game() -> tuple[Problem, Method]:
 
 
 def _crowd() -> tuple[Problem, Method]:
-    return tc.problems.linear_quadratic_field("policy"), tc.Standard("4/(k+400)", ("40/(k+4000)", "80/(k+4000)"))
+    slow, critic = "1/(k+3000)^0.6", "2/(k+3000)^0.6"
+    return tc.problems.linear_quadratic_field("policy"), tc.Polyak(tc.Standard(slow, (slow, critic)), power=2)
 
 
 def _beach() -> tuple[Problem, Method]:

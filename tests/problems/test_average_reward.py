@@ -119,6 +119,15 @@ def test_runs_reach_the_exact_gain(make, best, method):
     np.testing.assert_allclose(result.omega[0], end["gain"], rtol=0.05)
 
 
+def test_without_a_method_a_small_table_reports_its_arrival_and_a_large_one_says_what_to_use():
+    """On this table the matrix gain ends far from the optimum; the documented steps are within 1 %."""
+    problem = tc.problems.average_reward(random_mdp(7)[0], 0.1)
+    with pytest.warns(tc.NotArrivedWarning):
+        assert not tc.solve(problem, steps=20_000, seeds=3).arrived.any()
+    with pytest.raises(InputError, match=r"on AverageRewardProblem; use steps for each level, tc\.Standard"):
+        tc.solve(tc.problems.access_control(temp=0.1), steps=100)
+
+
 def test_independent_samples_reach_it_too():
     mdp, _ = random_mdp(7)
     problem = tc.problems.average_reward(mdp, 0.05, "iid")

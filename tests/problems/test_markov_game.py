@@ -236,6 +236,11 @@ def test_per_level_steps_reach_the_saddle_at_a_fixed_temperature(sampling):
     assert found["tracking_1"].iloc[-1] < 0.01
 
 
+def test_without_a_method_it_says_what_to_use():
+    with pytest.raises(tc.InputError, match=r"on MarkovGameProblem; use steps for each level, tc\.Standard"):
+        tc.solve(tc.problems.matrix_game(), steps=100)
+
+
 def test_the_last_iterate_settles_as_the_temperature_falls():
     method = tc.Standard("1/(k+1000)^0.67", ("1/(k+1000)^0.67", "4/(k+1000)^0.67"))
     found = mean_metrics(tc.problems.matrix_game("8/(k+1000)^0.33"), method, 300_000)
