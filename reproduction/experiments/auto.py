@@ -41,7 +41,7 @@ PAPER = ("random_policy_evaluation", "random_policy_evaluation, markov")
 # What the rule asks of a ratio of mean errors, and of false arrivals.
 _MEDIAN, _MOST, _SHARE, _FAILED, _FALSE = 1.0, 1.5, 0.9, 20.0, 0.02
 # A run without a method is refused on these, in one line that says what to use.
-_REFUSED = {"constrained_frozen_lake", "beach_bar"}
+_REFUSED = {"access_control", "beach_bar", "constrained_frozen_lake", "matrix_game", "pursuit"}
 _CHAINS = ("boyan", "boyan, markov", "walk_dependent", "walk_inverted", "walk_tabular")
 _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 
