@@ -92,9 +92,9 @@ class Zap(Method):
     Five rules prevent divergence. a and b are ``rate`` times the share of a step that is not sampling noise. The
     samples after a move judge it: a step that went too far is partly undone, and later ones are shorter. S is shifted
     until θ goes downhill, away from saddles. Where F is surely not zero and has no visible slope, θ goes downhill by
-    steps that double. Directions of θ with hardly any data are left near the start. Nothing depends on the units of θ,
-    ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and ω, and memory is
-    their square, which suits up to about a hundred entries. ``MatrixFreeZap`` is the form for more.
+    steps that double. Of curved F or G, directions of θ with hardly any data are left near the start. Nothing depends
+    on the units of θ, ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and
+    ω, and memory is their square, which suits up to about a hundred entries. ``MatrixFreeZap`` is the form for more.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start faster; elsewhere they weigh the same.
