@@ -34,8 +34,8 @@ _FORGET = 30.0
 # and the prior only excludes what rounding would: a weak direction may be thousands of times longer than a strong one.
 # The first step is at most this many lengths.
 _PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
-# A move went too far if the slope along it is so steep at its end, by so many standard errors. A move from the wrong
-# side of a minimum always seems too far: after so many that were taken back, the new samples are believed.
+# A move went too far if the slope along it is so steep at its end, by this many standard errors. A move from the wrong
+# side of a minimum always seems too far: after this many that were undone, the model trusts new samples.
 _OVERSHOT, _SURE, _UNDONE = 0.5, 3.0, 3.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
