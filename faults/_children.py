@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 
@@ -79,3 +80,9 @@ def complaint(child: subprocess.CompletedProcess[str], statuses: tuple[int, ...]
         return f"exit status {child.returncode}: {child.stderr.strip()[-150:]!r}"
     lines = [line for line in child.stderr.splitlines() if line.startswith(("twoclock:", "reproduction:"))]
     return f"{len(lines)} lines written" if child.returncode in (1, 2) and len(lines) != 1 else None
+
+
+def way_on(output: str, args: Sequence[str | Path]) -> list[str]:
+    """The command that a message ends in; where it names none, the same again."""
+    _, named, command = output.rpartition("resume: twoclock ")
+    return shlex.split(command) if named else [str(word) for word in args]

@@ -6,14 +6,13 @@ import contextlib
 import os
 import random
 import resource
-import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from faults._children import complaint, digests, twoclock
+from faults._children import complaint, digests, twoclock, way_on
 from faults.campaign import Trial
 
 NAME = "disks"
@@ -73,7 +72,7 @@ def _full(root: Path, rng: random.Random, many: int) -> Iterator[Trial]:
             fault = complaint(first)
             ballast.unlink()
             if fault is None and first.returncode != 0:
-                fault = complaint(twoclock(*_way_on(first.stderr, args)), (0,))
+                fault = complaint(twoclock(*way_on(first.stderr, args)), (0,))
             fault = fault or (None if digests(out) == good[kind] else "another end")
             yield Trial(f"a full disk, twoclock {kind}", fault)
 
@@ -88,14 +87,8 @@ def _limited(root: Path, kind: str, good: dict[str, str], most: int) -> Iterator
     )  # fmt: skip
     fault = complaint(first)
     if fault is None and first.returncode != 0:
-        fault = complaint(twoclock(*_way_on(first.stderr, args)), (0,))
+        fault = complaint(twoclock(*way_on(first.stderr, args)), (0,))
     yield Trial(f"a full disk, twoclock {kind}", fault or (None if digests(out) == good else "another end"))
-
-
-def _way_on(output: str, args: Sequence[str | Path]) -> list[str]:
-    """The command that a message ends in; where it names none, the same again."""
-    _, named, command = output.rpartition("resume: twoclock ")
-    return shlex.split(command) if named else [str(word) for word in args]
 
 
 def _read_only(root: Path) -> Iterator[Trial]:

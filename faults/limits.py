@@ -1,18 +1,17 @@
-"""Limits of the machine: few files, small files, small stacks. It works, or one line and nothing half-written."""
+"""Limits of the machine: few files, addresses, small files, stacks. It works, or one line and nothing half-written."""
 
 from __future__ import annotations
 
 import resource
-import shlex
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from faults._children import complaint, twoclock
+from faults._children import complaint, twoclock, way_on
 
 NAME = "limits of the machine"
-TRIALS = 24
+TRIALS = 30
 COMMANDS = (
     ("run", "quadratic", "fast", "--steps", "2000", "--seeds", "4", "--problem.dim", "2"),
     ("run", "boyan", "polyak", "--steps", "500", "--seeds", "2"),
@@ -25,7 +24,8 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     what, which, low, high = (
         ("open files", resource.RLIMIT_NOFILE, 24, 200), ("size of files", resource.RLIMIT_FSIZE, 0, 60_000),
         ("processes' stacks", resource.RLIMIT_STACK, 1 << 20, 8 << 20), ("core files", resource.RLIMIT_CORE, 0, 1),
-    )[i % 4]  # fmt: skip
+        ("addresses", resource.RLIMIT_AS, 900 << 20, 4 << 30),
+    )[i % 5]  # fmt: skip
     limit = int(rng.integers(low, high))
     command = COMMANDS[int(rng.integers(len(COMMANDS)))]
     with tempfile.TemporaryDirectory() as folder:
@@ -34,6 +34,5 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         end = twoclock(*given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder)
         trouble = complaint(end)
         if trouble is None and command[0] == "run" and end.returncode:  # what it left is not in the way
-            named = end.stderr.strip().rpartition("go on: twoclock ")[2] if "go on: " in end.stderr else ""
-            trouble = complaint(twoclock(*(shlex.split(named) or given), cwd=folder), (0,))
+            trouble = complaint(twoclock(*way_on(end.stderr, given), cwd=folder), (0,))
     return what, trouble and f"{limit}, {' '.join(command)[:40]}: {trouble}"

@@ -153,7 +153,7 @@ def solve(
     if start is not None:
         origin, spec = _check_start({"": start} if one else start, source, labelled, spec, marks)
     results: dict[str, Result] = {}
-    with jax.enable_x64(spec.x64), deferred_interrupt() as interrupted:
+    with jax.enable_x64(spec.x64), deferred_interrupt(compiles=True) as interrupted:
         compatibility.check_source(source)
         compatibility.check_memory(source, labelled, len(spec.seeds), len(spec.marks))
         ready = make_instances(source, spec.seeds)

@@ -193,6 +193,24 @@ def test_a_signal_leaves_a_checkpoint(tmp_path, number):
     assert solve(marks=range(10), checkpoint="kept").history.equals(whole.history)
 
 
+COMPILING = """
+import sys, time, twoclock as tc
+def F(theta, omega, x):
+    print("tracing", flush=True)
+    time.sleep(60)
+    return omega - 1
+tc.solve(tc.problems.custom(F, lambda theta, omega, x: omega - theta, lambda key: 0.0, 0.0, 0.0), tc.Fast(), 5, 1)
+"""
+
+
+def test_sigterm_before_the_first_step_ends_the_process_at_once():
+    """There is nothing to save, and Python's handlers would wait for the end of a compilation."""
+    with subprocess.Popen([sys.executable, "-c", COMPILING], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "tracing\n"
+        child.terminate()
+        assert child.wait(timeout=20) == -signal.SIGTERM
+
+
 def test_a_second_signal_interrupts_at_once():
     with deferred_interrupt() as came:
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A child that was forked after JAX had started is refused in one line, where it would hang."""
+"""Processes in which JAX would hang or end everything are refused in one line: forked, or with too few addresses."""
 
 import os
 import signal
@@ -95,4 +95,24 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are seen by their names on Linux alone")
 def test_a_child_forked_after_the_user_started_jax_is_refused():
     end = subprocess.run([sys.executable, "-c", USERS_OWN], capture_output=True, text=True, timeout=200)
+    assert end.returncode == 0, end.stderr
+
+
+FEW = """
+import resource, sys
+import twoclock as tc
+resource.setrlimit(resource.RLIMIT_AS, (1_600_000 << 10,) * 2)
+for call in (lambda: tc.problems.forest(), lambda: tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 5, 2)):
+    try:
+        call()
+    except tc.InputError as error:
+        assert "ulimit -v" in str(error) and "\\n" not in str(error), error
+        continue
+    sys.exit("it was not refused")
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="only Linux says how many addresses are taken")
+def test_a_limit_on_addresses_at_which_xla_would_abort_is_refused():
+    end = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, timeout=200)
     assert end.returncode == 0, end.stderr

@@ -101,7 +101,7 @@ def run(
     >>> result.theta["K"].shape
     (2, 1, 1)
     """
-    validation.refuse_fork()
+    validation.check_process()
     check_agent(agent)
     check_env(env, x0)
     vector = is_vector(env)

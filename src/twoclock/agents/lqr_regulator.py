@@ -116,7 +116,7 @@ class Regulator(LearnerAgent):
         kappa: float = 2.0,
         seed: int = 0,
     ) -> None:
-        validation.refuse_fork()
+        validation.check_process()
         self.Q, self.R = check_costs(Q, R)
         m = len(self.R)
         self.lags = validation.whole("lags", lags, 1, 100)

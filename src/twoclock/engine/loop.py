@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -257,11 +257,13 @@ def last_signal() -> int:
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt(compiles: bool = False) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether a signal came. A second signal stops at once, as usual.
 
     Python raises KeyboardInterrupt anywhere, also in the middle of a compilation or while a checkpoint is written. A
-    run records the signal instead, also one from a scheduler or a closed terminal, and stops at the next event.
+    run records the signal instead, also one from a scheduler or a closed terminal, and stops at the next event. Python
+    sees no signal while XLA compiles. So a run that ``compiles`` first leaves all but Ctrl-C to the system until the
+    function is first called: SIGTERM ends the process at once, and nothing has been computed that could be saved.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # this thread gets no signals
@@ -274,17 +276,23 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         came, _last = True, number
         put_back()
 
+    def record(numbers: Iterable[int]) -> None:
+        for number in numbers:  # another handler, and a signal that is ignored as under nohup, are left unchanged
+            if not came and signal.getsignal(number) is _USUAL[number]:
+                signal.signal(number, note)
+
     def put_back() -> None:
-        for number in ours:
+        for number in _USUAL:
             if signal.getsignal(number) is note:  # one that was installed during the run stays
                 signal.signal(number, _USUAL[number])
 
-    # Another handler, and a signal that is ignored as under nohup, are left unchanged.
-    ours = [number for number, usual in _USUAL.items() if signal.getsignal(number) is usual]
-    for number in ours:
-        signal.signal(number, note)
+    def has_come() -> bool:
+        record(_USUAL)
+        return came
+
+    record([signal.SIGINT] if compiles else _USUAL)
     try:
-        yield lambda: came
+        yield has_come
     finally:
         put_back()
 

@@ -20,7 +20,7 @@ from jax.extend.core import ClosedJaxpr
 from twoclock import prng
 from twoclock.engine.tracing import TracedProgram, trace, with_exact_callbacks
 from twoclock.protocols import InputError, Key, Method, Problem, ProblemSource, PyTree, pytree, static
-from twoclock.validation import refuse_fork, short_repr
+from twoclock.validation import check_process, short_repr
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., PyTree])
@@ -65,7 +65,7 @@ class Instances:
 
 def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
     """Cast a problem to the precision of the run, or draw one per seed from the seed's own key."""
-    refuse_fork()
+    check_process()
     if isinstance(problem, Problem):
         return Instances(_cast(problem), per_seed=False)
     with _making(problem), ExitStack() as stack:
@@ -79,7 +79,7 @@ def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
 
 def make_placeholder(problem: ProblemSource) -> Instances:
     """Make the instances of one seed with zeros for random draws; only their shapes are used."""
-    refuse_fork()
+    check_process()
     if isinstance(problem, Problem):
         return make_instances(problem, [])
     with _making(problem):

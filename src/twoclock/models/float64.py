@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.validation import number, refuse_fork
+from twoclock.validation import check_process, number
 from twoclock.validation.arrays import as_array
 
 P = ParamSpec("P")
@@ -28,7 +28,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        refuse_fork()
+        check_process()
         # Tracers among the values are one sign of a trace. But inside a `jit` an operation on constants is recorded
         # rather than computed too, so one such operation is tried.
         if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves((args, kwargs)), jnp.zeros(()))):

@@ -94,7 +94,7 @@ class Learner:
         if asked == engine == "cuda":
             raise InputError("`engine` of a learner must be 'auto', 'c' or 'xla': single samples are no work for a GPU")
         asked = "auto" if asked == "cuda" else asked  # the environment variable is meant for runs
-        validation.refuse_fork()
+        validation.check_process()
         if predict is not None:
             validation.function("predict", predict, "theta", "x")
         self._predict = predict

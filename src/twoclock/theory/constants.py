@@ -17,7 +17,7 @@ from twoclock.methods import Fast
 from twoclock.prng import instance_key, start_key, step_key
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.theory.certificate import METRICS, InitialErrors
-from twoclock.validation import check_size, choice, number, refuse_fork, seed_number, trace_anew, whole
+from twoclock.validation import check_process, check_size, choice, number, seed_number, trace_anew, whole
 from twoclock.validation.run_args import check_factory, check_problem
 
 Theta = Float[jax.Array, " d"]
@@ -137,7 +137,7 @@ def constants(
     """
     samples, points = whole("samples", samples, 2 * _BATCHES), whole("points", points)
     number("radius", radius, 0, above=True)
-    refuse_fork()
+    check_process()
     with jax.enable_x64(True), trace_anew():
         flat = Flat(problem, seed, samples)
         if flat.problem.knows("constants"):

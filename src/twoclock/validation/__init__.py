@@ -26,6 +26,7 @@ from twoclock.protocols import InputError, PyTree
 T = TypeVar("T")
 
 _GROUP = Path("/sys/fs/cgroup")
+_ADDRESSES = 2 << 30  # what XLA reserves when it starts, its threads' stacks and heaps included
 _traces = itertools.count()
 
 
@@ -184,7 +185,7 @@ def flag(name: str, value: object) -> bool:
 
 def check_key(value: object) -> None:
     """Check that it is a key of JAX, typed or a pair of 32-bit words, from which this process can draw."""
-    refuse_fork()
+    check_process()
     kind = getattr(value, "dtype", None)
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
     if not typed and not (kind == np.uint32 and getattr(value, "shape", None) == (2,)):
@@ -277,19 +278,38 @@ _jax_in_use = _forked = (
 )
 
 
-def refuse_fork() -> None:
-    """Refuse to compute in a child forked after JAX started: without its threads it would hang."""
+def check_process() -> None:
+    """Refuse to compute where JAX would hang or end the process: in a forked child, and with too few addresses."""
     global _jax_in_use
     if _forked:
         raise InputError(
             "this process was forked after JAX had started, whose threads a fork does not copy; "
             'make it with multiprocessing.get_context("spawn")'
         )
+    if not _jax_in_use:
+        _note_jax()  # the user's own code may have started it
+    left = None if _jax_in_use else _addresses_left()
+    if left is not None and left < _ADDRESSES:
+        raise InputError(
+            f"the limit on addresses (ulimit -v) leaves {_bytes(left)} and JAX, which ends the process where it gets "
+            f"none, reserves about {_bytes(_ADDRESSES)}; raise it, or limit the memory of a container instead"
+        )
     _jax_in_use = True
 
 
+def _addresses_left() -> int | None:
+    """The bytes of addresses that this process may still reserve; None without a limit, or if the system hides it."""
+    with suppress(ImportError, AttributeError, OSError):
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit != resource.RLIM_INFINITY:
+            return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    return None
+
+
 def _note_jax() -> None:
-    """Detect before a fork whether the user's own code started JAX, by the names of its threads on Linux."""
+    """Detect whether the user's own code started JAX, by the names of its threads on Linux."""
     global _jax_in_use
     with suppress(OSError):
         _jax_in_use |= any(name.read_bytes().startswith(b"tf_") for name in Path("/proc/self/task").glob("*/comm"))

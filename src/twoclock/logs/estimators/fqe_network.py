@@ -11,7 +11,7 @@ import numpy as np
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, estimator
 from twoclock.logs.features import vectors
 from twoclock.protocols import Key, PyTree
-from twoclock.validation import refuse_fork
+from twoclock.validation import check_process
 
 WIDTH, DEPTH, TARGETS, STEPS, BATCH, RATE = 64, 2, 80, 100, 256, 1e-3
 _MOST_ROWS = 500_000
@@ -71,7 +71,7 @@ def _fit(rows: tuple[np.ndarray, ...], actions: int, gamma: float, seed: int) ->
     import equinox as eqx
     import optax
 
-    refuse_fork()
+    check_process()
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         state, action, reward, after, law = (jnp.asarray(column) for column in rows)
         key = jax.random.key(seed)

@@ -29,7 +29,7 @@ from twoclock.methods import Fast, Polyak, Standard
 from twoclock.protocols import Key, Problem, PyTree, pytree, static
 from twoclock.schedules import Constant
 from twoclock.solve import solve
-from twoclock.validation import refuse_fork
+from twoclock.validation import check_process
 
 TOLERANCE = 1e-10
 DICE_STEPS, DICE_ROUNDS = 5_000, 64
@@ -138,7 +138,7 @@ def _curvatures(problem: LogProblem) -> tuple[float, float]:
 
     If steps use a batch, the longest row with its share of the batch is added: the largest effect of one sample.
     """
-    refuse_fork()
+    check_process()
     n, d = float(problem.count), problem.f.shape[0]
 
     def top(step: Callable[[jax.Array], jax.Array]) -> float:

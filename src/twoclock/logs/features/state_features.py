@@ -18,7 +18,7 @@ from jaxtyping import Float
 from twoclock.logs.policies import call_on_batch
 from twoclock.problems.custom import is_module, split_module
 from twoclock.protocols import InputError
-from twoclock.validation import choice, number, refuse_fork, seed_number, trace_anew, whole
+from twoclock.validation import check_process, choice, number, seed_number, trace_anew, whole
 
 Matrix = Any
 """A NumPy array, or a scipy.sparse CSR array where most entries are 0."""
@@ -217,7 +217,7 @@ def _batch_features(network: Network) -> Row:
     """Compile the features of a batch, once per fitted object, since a constant of the model may change in between."""
     if network in _compiled:
         return _compiled[network]
-    refuse_fork()
+    check_process()
     model, part = network.model, network.part
     layers, activation = getattr(model, "layers", None), getattr(model, "activation", lambda z: z)
 
