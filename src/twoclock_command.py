@@ -84,6 +84,9 @@ def program() -> None:
             sys.stdout.flush()
         except BrokenPipeError:  # the reader of the output has closed it
             os._exit(141)
+        except OSError as error:
+            os.write(2, f"twoclock: the help cannot be written ({error.strerror})\n".encode())
+            os._exit(1)
         return
     load("twoclock").program()
 

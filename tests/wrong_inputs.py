@@ -252,6 +252,7 @@ OTHERS = [
      r"`alpha` must give one number per step, got shape \(3,\)"),
     (lambda: solve_custom(F=lambda t, w, x: t if t > 0 else -t), "`F` must not branch .* `jnp.where"),
     (lambda: solve_custom(F=lambda t, w, x: np.sin(t)), "`F` must compute with jax.numpy"),
+    (lambda: solve_custom(measure=lambda t, w: {"\udcff": t}), "`measure` must name its metrics by text"),
     (lambda: solve_custom(measure=lambda t, w: {"seed": t}), "`measure` must not call a metric 'seed'"),
     (lambda: solve_custom(measure=lambda t, w: {"e": jnp.ones(3)}), "`measure` must return one real number for 'e'"),
     (lambda: tc.solve(problems.boyan, tc.Fast(), 4, 2), r"`boyan\(\)`"),

@@ -25,6 +25,8 @@ def _elsewhere(tmp_path, monkeypatch):
         ({}, "list", ">&-", 0, ""),
         ({}, "runn", ">&- 2>&- <&-", 2, ""),
         ({}, "list", ">/dev/full", 1, "the disk is full"),
+        ({}, "run quadratic fast --help", ">/dev/full", 1, "the disk is full"),
+        ({}, "--help", ">/dev/full", 1, "the help cannot be written"),
         ({}, "list", "| head -c 1 >/dev/null", 141, ""),
         ({"COLUMNS": "0"}, "runn", "", 2, "did you mean 'run'?"),
         ({"JAX_PLATFORMS": "cuda"}, "run quadratic fast", "", 2, "JAX_PLATFORMS='cuda' does not work here"),

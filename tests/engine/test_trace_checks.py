@@ -144,6 +144,15 @@ def test_a_checked_lane_is_traced_once_and_checked_again_if_it_changed():
     np.testing.assert_array_equal(solve(problem, method).theta, first)
 
 
+def test_the_name_of_a_metric_is_checked_though_the_program_has_passed():
+    """The same program with a metric of another name: a column of histories would replace it."""
+    for name in ("error", "gap"):
+        assert solve(bowl(measure=lambda theta, omega, name=name: {name: jnp.sum(theta)})).metrics == [name]
+    for name in ("seed", "step", "diverged"):
+        with pytest.raises(tc.InputError, match=f"`measure` must not call a metric '{name}'"):
+            solve(bowl(measure=lambda theta, omega, name=name: {name: jnp.sum(theta)}))
+
+
 def test_the_checks_call_each_function_at_most_three_times():
     calls = []
 

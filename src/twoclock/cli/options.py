@@ -128,6 +128,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see `{self.prog} --help`")
 
+    def print_help(self, file: object = None) -> None:
+        print(self.format_help(), end="", flush=True)  # argparse hides that the disk is full
+
 
 def options_of_factory(factory: Callable[..., object], prefix: str = "") -> list[Option]:
     """An option for each parameter of a function that makes a problem or a method."""

@@ -19,7 +19,7 @@ from twoclock.engine.tracing import TracedProgram
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree
 from twoclock.schedules import Levels
-from twoclock.validation import function, short_repr
+from twoclock.validation import function, is_text, short_repr
 from twoclock.validation.run_args import check_factory
 
 # What each function of a problem takes.
@@ -191,7 +191,7 @@ def _check_metrics(name: str, metrics: PyTree) -> None:
     if not isinstance(metrics, Mapping):
         raise InputError(f"`{name}` must return a dict of numbers, got {_layout(metrics)}; try {{'error': …}}")
     for metric, value in metrics.items():
-        if not isinstance(metric, str):
+        if not is_text(metric):
             raise InputError(f"`{name}` must name its metrics by text, got {short_repr(metric)}")
         if metric in RESERVED or metric.startswith(TRACKED):
             raise InputError(f"`{name}` must not call a metric {metric!r}, a column of histories; rename it")

@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ import numpy as np
 from jax.experimental import io_callback
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
+from jax.tree_util import PyTreeDef
 
 from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.protocols import PyTree
@@ -45,6 +46,7 @@ class TracedProgram:
             remembers even if a constant in them has changed.
         array_types: of the NumPy arrays that it holds.
         unidentified: why the digest leaves out a function that it calls in Python; None if it is complete.
+        returns: the structure of its output, with the names in it; two programs that differ in it alone are equal.
     """
 
     digest: str
@@ -52,6 +54,7 @@ class TracedProgram:
     user_jitted: bool
     array_types: frozenset[str]
     unidentified: str | None
+    returns: PyTreeDef = field(compare=False)
 
     def separate_traces(self) -> AbstractContextManager[object]:
         """A context in which JAX does not reuse its traces of a user's functions from another program."""
@@ -63,18 +66,26 @@ def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tup
 
     JAX remembers jitted functions inside by tag; a user's functions get a tag that was never used.
     """
+    structures = []
+
+    def noted(*given: PyTree) -> PyTree:
+        out = function(*given)
+        structures.append(jax.tree.structure(out))
+        return out
+
     with set_xla_metadata(twoclock_trace=tag):
-        program = jax.make_jaxpr(lambda *given: function(*given))(*args)
+        program = jax.make_jaxpr(lambda *given: noted(*given))(*args)
     # JAX describes where a function was written as "name at file:line".
     sources = [inner.debug_info.func_src_info for inner in _programs_inside(program.jaxpr)]
     user_jitted = any(source is None or not any(place in source for place in _LIBRARIES) for source in sources)
     if user_jitted:
         with trace_anew():
-            program = jax.make_jaxpr(lambda *given: function(*given))(*args)
+            program = jax.make_jaxpr(lambda *given: noted(*given))(*args)
     reader = _Reader()
     found = reader.read(program).hexdigest()[:16]
     types = frozenset(array.dtype.name for array in reader.arrays if isinstance(array, np.ndarray))
-    return TracedProgram(found, reader.calls_python, user_jitted, types, reader.unidentified), program
+    traced = TracedProgram(found, reader.calls_python, user_jitted, types, reader.unidentified, structures[-1])
+    return traced, program
 
 
 def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:

@@ -64,10 +64,15 @@ def is_positive(value: object, *, or_zero: bool = False) -> bool:
     return bool((value > 0 or (or_zero and value == 0)) and (isinstance(value, float) or value < 10**308))
 
 
+def is_text(value: object) -> bool:
+    """Whether it is text that a file can hold: without a lone surrogate."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def check_labels(name: str, labelled: Iterable[object]) -> None:
     """Refuse a label that is not text, or that cannot be stored in a file."""
     for label in labelled:
-        if not isinstance(label, str) or any("\ud800" <= letter <= "\udfff" for letter in label):
+        if not is_text(label):
             raise InputError(f"`{name}` must map text labels to {name.rstrip('s')}s, got the label {short_repr(label)}")
 
 
