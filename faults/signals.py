@@ -56,11 +56,18 @@ def _while_running(out: Path, number: signal.Signals, good: dict[str, str], rng:
         _, output = child.communicate(timeout=600)
     what = f"{number.name} while running"
     if child.returncode == 0:  # it was quicker
-        return Trial(what, None if digests(out) == good else "another end")
+        return Trial(what, _same(out, good))
+    if child.returncode == -number != -signal.SIGINT and "Traceback" not in output:
+        end = twoclock(*RUN, "--out", out, "--resume")
+        return Trial(f"{number.name} before the first step", complaint(end, (0,)) or _same(out, good))
     if "Traceback" in output or child.returncode != 128 + number:
         return Trial(what, f"exit status {child.returncode}: {output.strip()[-150:]!r}")
     command = output.strip().splitlines()[-1].partition("to resume: twoclock ")[2]
     if not command:
         return Trial(what, f"no way on: {output.strip()[-150:]!r}")
     end = twoclock(*shlex.split(command))
-    return Trial(what, complaint(end, (0,)) or (None if digests(out) == good else "another end"))
+    return Trial(what, complaint(end, (0,)) or _same(out, good))
+
+
+def _same(out: Path, good: dict[str, str]) -> str | None:
+    return None if digests(out) == good else "another end"
