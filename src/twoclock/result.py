@@ -223,7 +223,10 @@ class Result:
             )
         with jax.enable_x64(self.spec["precision"] == "float64"):
             like, structure = jax.tree.flatten(jax.eval_shape(Zap().init, theta, omega))
-        leaves = [np.asarray(leaf)[: len(self.diverged)] for leaf in self.end.carry[: len(like)]]
+        many = len(self.diverged)
+        leaves = [np.atleast_1d(leaf)[:many] for leaf in self.end.carry[: len(like)]]
+        if [leaf.shape for leaf in leaves] != [(many, *leaf.shape) for leaf in like]:
+            raise InputError("`interval`: the state in which the run ended is damaged; run `solve` again")
         found = zap_intervals(jax.tree.unflatten(structure, leaves), level)
         names = [name.removeprefix("of:") for name in flatten_row({"of": {"theta": theta}})]
         against = self._objections()
@@ -348,6 +351,8 @@ def load(path: str | Path, like: object = None) -> Result:
             raise ValueError("its table has other seeds")
         if not isinstance(spec.get("engine"), str | None):  # a learner has none before its first sample
             raise ValueError("its engine has no name")
+        if not isinstance(spec["method"]["name"], str):
+            raise ValueError("the name of its method is no text")
         if spec["precision"] not in get_args(Precision):
             raise ValueError("its precision is unknown")
         if [*history["step"]] != [*spec["marks"]] * len(spec["seeds"]):

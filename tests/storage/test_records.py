@@ -539,10 +539,24 @@ def test_a_result_sealed_again_with_other_seeds_or_engine_is_refused(result, tmp
         ({"seeds": [0, 7, 2]}, "its table has other seeds"),
         ({"engine": -1}, "its engine has no name"),
         ({"precision": "double"}, "its precision is unknown"),
+        ({"method": {**content["method"], "name": ["Fast"]}}, "the name of its method is no text"),
     ):
         spec.write_text(sealed_folder.seal({**content, **changed}))
         with pytest.raises(tc.InputError, match=line):
             tc.load(spec.parent)
+
+
+def test_an_interval_needs_every_part_of_the_state_at_the_end(tmp_path):
+    tc.solve(BOWL, tc.Zap(), 50, 2).save(tmp_path / "run")
+    spec = tmp_path / "run" / "spec.json"
+    document = spec.read_bytes()
+    assert len(tc.load(spec.parent).interval())
+    for change in (lambda carry: carry.pop(3), lambda carry: carry.__setitem__(3, None), lambda carry: carry.clear()):
+        content = sealed_folder.unseal(document)
+        change(content["layout"]["carry"]["tuple"])
+        spec.write_text(sealed_folder.seal(content))
+        with pytest.raises(tc.InputError, match="the state in which the run ended is damaged"):
+            tc.load(spec.parent).interval()
 
 
 def test_a_sweep_sealed_again_without_what_its_tables_need_is_refused(tmp_path):
