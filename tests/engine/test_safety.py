@@ -252,6 +252,7 @@ def test_the_cache_does_not_grow_without_end(monkeypatch, tmp_path):
         (lambda t: jnp.sort(t), "sort"),
         (lambda t: jnp.linalg.solve(jnp.eye(3) + jnp.outer(t, t), t), "not generated"),
         (lambda t: jax.pure_callback(lambda x: x, t, t, vmap_method="sequential"), "pure_callback"),
+        (lambda t: jnp.where(t > 0, 1e-308, 1.0).astype(bool).astype(t.dtype), "below the smallest normal number"),
     ],
 )
 def test_a_step_that_cannot_be_generated_falls_back_to_xla(monkeypatch, step, words):

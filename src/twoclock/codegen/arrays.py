@@ -139,6 +139,8 @@ class ArrayBuilder:
         return math.prod(shape) <= self.small
 
     def constant(self, value: np.ndarray) -> Array:
+        if value.dtype.kind == "f" and np.any((value != 0) & (np.abs(value) < np.finfo(value.dtype).tiny)):
+            raise Unsupported("a constant is below the smallest normal number, which XLA does not always take for zero")
         if self.is_small(value.shape):
             entries = np.empty(value.shape, object)
             for i in np.ndindex(*value.shape):
