@@ -14,7 +14,7 @@ from pathlib import Path
 
 from faults.campaign import Outcome, campaigns, run, table
 
-_LONGEST = ["fuzz", "kills", "disks", "words"]
+_LONGEST = ["kills", "fuzz", "command_lines", "concurrency", "signals", "determinism", "constants", "engines"]
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 
 

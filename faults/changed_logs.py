@@ -12,7 +12,7 @@ from faults._worker import differs
 from faults.odd_logs import table
 
 NAME = "logs and policies changed"
-TRIALS = 60
+TRIALS = 120
 
 
 def _policy(p: float, odd: int | None = None) -> Any:

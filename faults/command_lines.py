@@ -113,7 +113,7 @@ COMMANDS = ("run", "sweep", "plot", "status", "check", "list", "certify", "evalu
 def trials(scale: float, seed: int) -> Iterator[Trial]:
     draw = random.Random(seed)
     kinds = list(_KINDS.items())
-    for i in range(round(300 * scale)):
+    for i in range(round(120 * scale)):
         what, make = kinds[i % len(kinds)]
         with tempfile.TemporaryDirectory() as folder:
             yield Trial(what, _try(Path(folder), *make(draw)))

@@ -12,7 +12,7 @@ import twoclock as tc
 from faults._worker import differs, foreign
 
 NAME = "learners loaded"
-TRIALS = 60
+TRIALS = 36
 METHODS = {
     "Standard": lambda: tc.Standard(0.1, 0.2), "Fast": tc.Fast, "Polyak": tc.Polyak, "Zap": tc.Zap, "Auto": tc.Auto,
     "MatrixFreeZap": tc.MatrixFreeZap, "RichardsonRomberg": tc.RichardsonRomberg,

@@ -16,7 +16,7 @@ import twoclock as tc
 from faults._worker import differs, foreign
 
 NAME = "odd logs"
-TRIALS = 160
+TRIALS = 400
 SECONDS = 120.0
 
 
