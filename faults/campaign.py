@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -51,6 +52,9 @@ def campaigns() -> dict[str, ModuleType]:
 
 def run(name: str, scale: float, seed: int) -> Outcome:
     """One campaign to its end."""
+    for number in (signal.SIGINT, signal.SIGHUP):  # a background job and nohup ignore them, and so would every trial
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     module = campaigns()[name]
     if hasattr(module, "trials"):
         return Outcome(module.NAME).run(module.trials(scale, seed))
