@@ -195,7 +195,7 @@ def _publish(
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import against_full_run, findings, headline, in_short, panels_of, write
+    from reproduction.report import against_full_run, findings, headline, panels_of, summarised, write
     from reproduction.verdicts import SIGNS, kind
     from twoclock import storage
     from twoclock.storage import environment
@@ -235,7 +235,7 @@ def _publish(
         for picture in outcome.pictures:
             about = outcome.judged.get(picture) or ({first.name: picture} if first else {})
             for claim in (named[name] for name in about if name in named):
-                line = f"  {SIGNS[kind(claim.verdict)]} {about[claim.name]}: {in_short(claim.verdict)}"
+                line = f"  {SIGNS[kind(claim.verdict)]} {about[claim.name]}: {summarised(claim)}"
                 console.print(line, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
     if not verbose:
         console.print("  Every claim with its verdict: --verbose, or the report:")

@@ -123,6 +123,7 @@ class Claim:
         speed: says that Fast is faster than a method without averaged operators, which is what the paper is about.
         quote: the paper's own words; its line of the source stands in ``place``.
         finding: what was found, in one sentence.
+        short: the same in at most six words, for the title of a picture.
         halves: whether each half of the seeds must lead to the same verdict; not where nothing was chosen on seeds.
         needs: the steps that a run must have to say anything; a shorter one leaves the claim to the full run.
         detail: shown with its experiment and not in the tables of claims.
@@ -138,6 +139,7 @@ class Claim:
     speed: bool = False
     quote: str = ""
     finding: str = ""
+    short: str = ""
     halves: bool = True
     needs: int = 0
     detail: bool = False

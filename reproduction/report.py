@@ -23,7 +23,7 @@ from reproduction.verdicts import SIGNS, kind
 from twoclock import plot, storage
 from twoclock.intervals import bootstrap_mean
 
-SUMMARY = "What was found: one claim a panel, the verdict in its title."
+SUMMARY = "One claim a panel, with what was found in its title."
 # The panels of the summary, six at most, by experiment: what a title calls them.
 _LABELS = {"auto": "No step size to choose", "coverage": "Error bars cover", "bilevel": "Bilevel, against SOBA"}
 _HERE = Path(__file__).parent
@@ -89,13 +89,13 @@ def _summary(outcomes: Outcomes, panels: Mapping[str, Panels], out: Path, *, qui
                 shown.append((label, draw, outcome.records, claim))
     shown = shown[:_MOST_PANELS]
     columns = min(_COLUMNS, max(1, len(shown)))
-    fig, axes = plot.figure(max(1, math.ceil(len(shown) / columns)), columns, width=3.5, height=3.0)
+    fig, axes = plot.figure(max(1, math.ceil(len(shown) / columns)), columns, width=3.5, height=2.7)
     for ax in axes.flat[len(shown) :]:
         ax.set_visible(False)
     for ax, (label, draw, records, claim) in zip(axes.flat, shown, strict=False):
         draw(ax, records)
         sign = SIGNS[kind(claim.verdict)]
-        title = textwrap.shorten(f"{sign} {label}: {in_short(claim.verdict)}", _LINE, placeholder=" …")
+        title = textwrap.shorten(f"{sign} {label}: {summarised(claim)}", _LINE, placeholder=" …")
         ax.set_title(title, fontsize="medium", loc="left", fontweight="bold", color=_TONES.get(sign, "0.3"))
         if ax.get_legend() is not None:
             ax.legend(frameon=False, fontsize="small")
@@ -168,16 +168,27 @@ def gather(
 def findings(outcomes: Outcomes) -> list[str]:
     """What was found, in three to five plain sentences, from the claims alone."""
     claims = {claim.name: claim for outcome in outcomes for claim in outcome.claims if not claim.ours}
-    found = []
-    ends = ("rate", "rate-cooler", "matched", "cold", "markov")
-    if rates := [claim for name, claim in claims.items() if name.endswith(ends)]:
-        found.append(f"Rates, up to logarithms, Fast's and those that it is to match: {_of_all(rates)}.")
-    if table := [claim for name, claim in claims.items() if name.startswith("table1-") and claim.cases]:
-        found.append(f"Table 1, faster than two time scales where the coupling has a kink: {_of_all(table)}.")
-    for name, words in (("fig1-tdc-2", "Figure 1, Fast TDC against TDC"), ("fig2-constant", "Figure 2, common steps")):
+    groups = (
+        {"Theorems as printed": [claim for name, claim in claims.items() if name.startswith("theorem-")]},
+        {
+            "Rates, up to logarithms": [c for name, c in claims.items() if name.endswith(("rate", "cold", "markov"))],
+            "Table 1, faster than two time scales where the coupling has a kink": [
+                claim for name, claim in claims.items() if name.startswith("table1-") and claim.cases
+            ],
+        },
+    )
+    said = ([f"{words}: {_of_all(some)}" for words, some in group.items() if some] for group in groups)
+    found = [f"{'; '.join(parts)}." for parts in said if parts]
+    for name, words in (("fig1-tdc", "Figure 1, against TDC"), ("fig2", "Figure 2")):
         if name in claims:
-            found.append(f"{words}: {claims[name].verdict}. {claims[name].finding}")
+            end = next(value for of, value in claims[name].numbers.items() if of.endswith("at the end"))
+            found.append(f"{words}: {summarised(claims[name])}, and ends at {number(end)} times its rival's error.")
     return found
+
+
+def summarised(claim: Claim) -> str:
+    """What was found of a claim in a few words."""
+    return claim.short or in_short(claim.verdict)
 
 
 def _of_all(claims: Sequence[Claim]) -> str:
@@ -205,7 +216,7 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
     claimed = f"{len(papers)} claim{'s' if len(papers) > 1 else ''}"
     found = f"{'In this quick run, of' if quick else 'Of'} the paper's {claimed}, {_shares(papers)}"
     if speed:
-        found += f"; of the {len(speed)} that Fast is faster than methods without averaged operators, {_shares(speed)}"
+        found += f"; of the {len(speed)} that say Fast is faster, {_shares(speed)}"
     return f"{found}."
 
 

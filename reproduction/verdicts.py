@@ -15,11 +15,11 @@ from twoclock.intervals import Estimate
 
 REPRODUCED, NOT_REPRODUCED, NOT_DECIDABLE = "reproduced", "not reproduced", "not decidable from the paper"
 NOT_DECIDED, VACUOUS, LEFT = "not decided", "vacuous", "left to the full run"
-_ONLY_WHERE = "reproduced only where"
+ONLY_WHERE = "reproduced only where "
 Kind = Literal["yes", "partly", "no", "vacuous", "undecided", "open", "left"]
 # The longest first: "reproduced" also begins "reproduced only where".
 _KINDS: dict[str, Kind] = {
-    _ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", VACUOUS: "vacuous", NOT_DECIDED: "undecided",
+    ONLY_WHERE: "partly", REPRODUCED: "yes", NOT_REPRODUCED: "no", VACUOUS: "vacuous", NOT_DECIDED: "undecided",
     "not decidable": "open", LEFT: "left",
 }  # fmt: skip
 # A verdict has a sign beside its colour, so that neither alone has to be seen.
@@ -70,7 +70,7 @@ def decide(held: bool | None) -> str:
 
 def only_where(condition: str) -> str:
     """The verdict on a claim that holds under a condition."""
-    return f"{_ONLY_WHERE} {condition}"
+    return f"{ONLY_WHERE}{condition}"
 
 
 def only_for_steps(first: int, last: int | None = None) -> Verdict:
@@ -159,7 +159,7 @@ def leave_open(claim: Claim, steps: int) -> Claim:
     'left to the full run'
     """
     open_still = claim.ours or steps < claim.needs or kind(claim.verdict) in ("undecided", "vacuous")
-    return replace(claim, verdict=LEFT) if open_still else claim
+    return replace(claim, verdict=LEFT, short="") if open_still else claim
 
 
 def confirm_verdict(judge: Callable[[Records], Claim], records: Records) -> str:

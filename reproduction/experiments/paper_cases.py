@@ -104,9 +104,10 @@ def _table1(quick: bool) -> dict[str, Case]:
     found["smooth"] = Case(
         table1_problem("strongly-convex", "smooth", 0.0), methods, *size, title="Table 1, strongly convex, smooth"
     )
-    kinked = table1_problem("strongly-convex", "kinked", 0.0)
-    sgd: dict[str, Method] = {SGD: methods[table1.ONE]}
-    found["oracle"] = Case(tc.problems.oracle(kinked), sgd, *size, title="SGD with the oracle H")
+    for shape, row in ROWS.items():
+        sgd: dict[str, Method] = {SGD: table1.methods(table1.ROWS[row])[table1.ONE]}
+        problem = tc.problems.oracle(table1_problem(shape, "kinked", 0.0))
+        found[f"oracle {shape}"] = Case(problem, sgd, *size, title=f"Table 1, {shape}, SGD with the oracle H")
     return found
 
 

@@ -222,6 +222,8 @@ def test_in_a_browser(reproduced, width, scheme):
             assert figures.nth(i).evaluate("img => img.complete && img.naturalWidth > 0")
             assert figures.nth(i).get_attribute("alt")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width > 1000:  # what was found, the picture and what to use instead are on the first screen
+            assert page.locator("#instead").bounding_box()["y"] < 720
         cells = "Math.max(...[...document.querySelectorAll('.claims tbody td')].map(cell => cell.clientHeight))"
         assert page.evaluate(cells) <= 60  # two lines
         grey = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--open')")
@@ -235,5 +237,8 @@ def test_in_a_browser(reproduced, width, scheme):
             orders.append([float(text) for text in column.all_inner_texts()])
         assert orders[0] == sorted(orders[0])
         assert orders[1] == orders[0][::-1]
+        page.emulate_media(media="print")
+        assert not page.locator("nav").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
         browser.close()
     assert trouble == []
