@@ -20,8 +20,8 @@ ALT = {
     "of Fast and of standard with two sets of exponents against steps, slopes in the legends."
     for dim in (1, 4)
 } | {
-    "table1-levels": "Error of standard with Fast's exponents over Fast's at the end, against λ/β, for smooth and for "
-    "kinked coupling; one line for each correlation between the noise of F and of G; dotted: level."
+    "table1-levels": "Fast's error over that of standard with Fast's exponents at the end, against λ/β, for smooth and "
+    "for kinked coupling; one line for each correlation between the noise of F and of G; dotted: level."
 }
 FAST, TWO, ONE = "Fast", "Standard, two time scales", "Standard, Fast's exponents"
 COUPLINGS = ("smooth", "kinked")
@@ -134,9 +134,9 @@ def slopes(records: Records) -> dict[RateKey, Slopes]:
 
 
 def level_ratios(records: Records) -> dict[tuple[str, str], dict[int, Estimate]]:
-    """(coupling, noise) → λ/β → standard's error over Fast's at the end."""
+    """(coupling, noise) → λ/β → Fast's error over standard's at the end."""
     return {
-        (coupling, noise): {ratio: last_ratio(results[ONE], results[WEIGHTED[ratio]], "error") for ratio in RATIOS}
+        (coupling, noise): {ratio: last_ratio(results[WEIGHTED[ratio]], results[ONE], "error") for ratio in RATIOS}
         for coupling in COUPLINGS
         for noise in NOISES
         if (results := records.get(f"levels-{coupling}-{noise}"))
@@ -196,7 +196,7 @@ def _draw_levels(records: Records, found: Mapping[tuple[str, str], dict[int, Est
             ax.plot(RATIOS, values, "o-", color=colour, linewidth=1.5, markersize=4, label=f"noise {words}")
             ax.fill_between(RATIOS, low, high, color=colour, alpha=0.2, linewidth=0)
         ax.axhline(1.0, color="0.45", linestyle=":", linewidth=1)
-        ax.set(xscale="log", xlabel="λ/β at the end", ylabel="error of standard / Fast's")
+        ax.set(xscale="log", xlabel="λ/β at the end", ylabel="Fast's error / standard's")
         ax.set_xticks(RATIOS, [str(ratio) for ratio in RATIOS])
         ax.minorticks_off()
         ax.set_title(f"{coupling} coupling", fontsize="medium")
@@ -205,7 +205,7 @@ def _draw_levels(records: Records, found: Mapping[tuple[str, str], dict[int, Est
     plot.caption(
         fig,
         f"strongly convex h, one dimension, {len(run['seeds'])} seeds, {run['steps']:,} steps, the same α and β; "
-        "geometric mean of ‖θ−θ*‖² over Fast's on the same noise; bands: 95 % bootstrap interval",
+        "geometric mean of Fast's ‖θ−θ*‖² over standard's on the same noise; bands: 95 % bootstrap interval",
     )
     return fig
 
@@ -246,20 +246,20 @@ def advice(records: Records) -> list[str]:
     choices = {"1/k for both variables": one, "the usual two time scales": two}
     give = [f"{steps} where the coupling is {join_words(where)}" for steps, where in choices.items() if where]
     found = [
-        f"Steps: give the standard method {join_words(give)}. Where the coupling has a kink, standard with 1/k for "
-        f"both ends at {kinked[ONE] / kinked[FAST]:.2f} of Fast's error, with the usual two time scales at "
-        f"{kinked[TWO] / kinked[FAST]:.3g} of it; on the smooth problem at {smooth[ONE] / smooth[FAST]:.2f} and "
-        f"{smooth[TWO] / smooth[FAST]:.2f}. {adds}."
+        f"Steps: give the standard method {join_words(give)}. Where the coupling has a kink, Fast ends at "
+        f"{kinked[FAST] / kinked[ONE]:.2f} of the error of standard with 1/k for both, and at "
+        f"{kinked[FAST] / kinked[TWO]:.2g} of that with the usual two time scales; on the smooth problem at "
+        f"{smooth[FAST] / smooth[ONE]:.2f} and {smooth[FAST] / smooth[TWO]:.2f}. {adds}."
     ]
     words = _level_ends(records)
     return [*found, f"Levels depend on λ/β, which slopes do not show: {words}."] if words else found
 
 
 def _level_ends(records: Records) -> str:
-    """Standard's error over Fast's at the two ends of λ/β, with one draw in F and G."""
+    """Fast's error over standard's at the two ends of λ/β, with one draw in F and G."""
     first, last = RATIOS[0], RATIOS[-1]
     return "; ".join(
-        f"{coupling} coupling, standard ends at {ends[first].value:.2f} of Fast's error where λ/β is {first} and at "
+        f"{coupling} coupling, Fast ends at {ends[first].value:.2f} of standard's error where λ/β is {first} and at "
         f"{ends[last].value:.2f} where it is {last}"
         for (coupling, noise), ends in level_ratios(records).items()
         if noise == "shared"
@@ -331,10 +331,10 @@ def level_claims(records: Records) -> list[Claim]:
             statement=f"Standard with Fast's exponents ends level with Fast, whatever λ/β ({coupling} coupling, noise "
             f"{NOISES[noise][1]})",
             place="ours: the paper compares rates, which leave levels open",
-            rule="the geometric mean over shared seeds of standard's ‖θ−θ*‖² over Fast's at the end has its 95 % "
+            rule="the geometric mean over shared seeds of Fast's ‖θ−θ*‖² over standard's at the end has its 95 % "
             f"interval between 1/{LEVEL} and {LEVEL}, for each λ/β from {RATIOS[0]} to {RATIOS[-1]}; not where it lies "
             "outside, not decided between",
-            numbers={f"standard's error / Fast's, λ/β = {ratio}": ends for ratio, ends in found.items()},
+            numbers={f"Fast's error / standard's, λ/β = {ratio}": ends for ratio, ends in found.items()},
             verdict=decide_each(
                 {str(ratio): all_of(above(ends, 1 / LEVEL), below(ends, LEVEL)) for ratio, ends in found.items()},
                 "λ/β is {}",

@@ -48,7 +48,7 @@ def test_mdp_advice(standard, model, helps):
     assert f"averaging the operators {helps}" in advice
     assert verdict(claims, "beats-same") == ("yes" if standard > 1.1 else "no")
     assert ("counting them is better" in advice) == (verdict(claims, "model-based") == "yes") == (model < 1)
-    assert f"{mdp.RIVAL} ends at {model:g}" in mdp.captions(records)["mdp"]
+    assert f"{1 / model:g} of {mdp.RIVAL}" in mdp.captions(records)["mdp"]
 
 
 @pytest.mark.parametrize(("standard", "adds"), [(0.5, "adds to the rate"), (1.0, "adds none")])
@@ -98,7 +98,7 @@ def test_figure_2_advice(stable):
     assert ("needs the guard" in advice) == (verdict(claims, "guard") == "yes") == stable
     assert ("estimate it:" in advice) == stable
     assert ("need not be estimated" in advice) != stable
-    assert f"certainty equivalence at {0.1 if stable else 10:g}" in fig2.captions(records)["fig2"]
+    assert f"{10 if stable else 0.1:g} [" in fig2.captions(records)["fig2"]
     assert ("100% of the seeds diverge without" in fig2.captions(records)["fig2_guard"]) == stable
 
 
@@ -133,8 +133,5 @@ def test_the_headline_counts_what_the_tables_show():
     papers = [claim for claim in claims if not claim.ours]
     good = sum(kind(claim.verdict) == "yes" for claim in papers)
     assert headline(claims).startswith(f"Of the paper's {len(papers)} claims, {good} are reproduced")
-    assert (
-        "of the 11 that Fast is faster than methods without averaged operators, none is reproduced and 11 fail."
-        in headline(claims)
-    )
+    assert "of the 8 that say Fast is faster, none is reproduced and 8 fail." in headline(claims)
     assert headline([claim for claim in claims if claim.ours]) == "No claim of the paper was tested."
