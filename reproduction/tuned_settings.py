@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import Any
 
 from rich.console import Console
 
-from twoclock import InputError, Method, Power, __version__, storage, tune
+from twoclock import InputError, Method, Power, __version__, solve, storage, tune
 from twoclock.protocols import ProblemSource
 from twoclock.tuning import TunedMethods
 
 SEARCH = "tc.tune"
+_FURTHER = range(3_000_000, 3_000_032)  # seeds that no search has seen
 Limits = Mapping[str, tuple[float, float]]
 # What a file of settings holds of a case: how it was searched, and for each method what was found.
 Entry = dict[str, Any]
@@ -48,6 +49,7 @@ class MethodSearch:
         metric: what is compared, with the answer known.
         runs: how many runs of that length each method may cost.
         title: a description of the case.
+        contains: label → the label of a method that it contains, whose settings are tried beside its own.
     """
 
     problem: ProblemSource
@@ -56,6 +58,7 @@ class MethodSearch:
     metric: str
     runs: int
     title: str
+    contains: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, progress: bool = False) -> TunedMethods:
         """Every method with the same budget, in any order of its steps, on seeds from 1,000,000 on."""
@@ -92,8 +95,29 @@ def entry(search: MethodSearch, found: TunedMethods) -> Entry:
         "steps": search.steps,
         "seed-steps for each method": search.runs * search.steps,
         "fresh seeds": int(found.ranking["seeds"].iloc[0]),
-        "methods": methods,
+        "methods": {**methods, **try_contained(search, methods)},
     }
+
+
+def try_contained(search: MethodSearch, methods: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Those methods that contain another, with its settings where they end lower on further seeds.
+
+    Such a method cannot lose to the other by tuning. λ/β of Fast is its own, or so large that it hardly averages.
+    """
+    found = {}
+    for label, other in search.contains.items():
+        own = methods[label]["settings"]
+        tried = {"its own search": own, f"the search of {other}": {**own, **methods[other]["settings"]}}
+        if "weight" in own:
+            large = {**own, **methods[other]["settings"], "weight": methods[label]["box"]["weight"][1]}
+            tried[f"the search of {other}, λ/β large"] = large
+        made = {name: search.methods[label][0](**settings) for name, settings in tried.items()}
+        runs = solve(search.problem, made, search.steps, _FURTHER, [search.steps])
+        ends = {name: float(run.history[search.metric].mean()) for name, run in runs.items() if not run.diverged.any()}
+        best = min(ends, key=ends.__getitem__, default="its own search")
+        scores = {name: float(f"{end:.4g}") for name, end in ends.items()}
+        found[label] = {**methods[label], "settings": tried[best], "settings from": best, "further seeds": scores}
+    return found
 
 
 def place(name: str) -> Path:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -72,6 +73,18 @@ def test_tuning_again_writes_what_the_experiment_reads(tiny, tmp_path, capsys):
     before = tuned_settings.place("tiny").read_bytes()
     assert main(["tiny", "--tune", "--out", str(tmp_path / "other")]) == 0
     assert (tmp_path / "other" / "tiny.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(("own", "origin"), [(0.05, "the search of two"), (1.0, "its own search")])
+def test_a_method_that_contains_another_has_its_settings_where_they_end_lower(own, origin):
+    """On a quadratic c = 0.05 hardly moves and c = 1 is nearly the best."""
+    search = replace(small(), contains={"one": "two"})
+    other = {0.05: 1.0, 1.0: 0.05}[own]
+    kept = {"one": {"settings": {"c": own}}, "two": {"settings": {"c": other}}}
+    found = tuned_settings.try_contained(search, kept)["one"]
+    assert found["settings"] == {"c": 1.0}
+    assert found["settings from"] == origin
+    assert set(found["further seeds"]) == {"its own search", "the search of two"}
 
 
 def test_ctrl_c_leaves_the_settings_as_they_were(tiny, tmp_path):
