@@ -7,11 +7,11 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: reproduce full test lint types bench faults docs check-docs dist check-dist setup clean
 
 reproduce: .venv/usable
-	$(BIN)/python -m reproduction --quick
+	TWOCLOCK_AGAIN="make $@" $(BIN)/python -m reproduction --quick
 	@echo "That was the quick run. The full one, some 40 minutes on two cores: make full"
 
 full: .venv/usable
-	$(BIN)/python -m reproduction
+	TWOCLOCK_AGAIN="make $@" $(BIN)/python -m reproduction
 
 test: setup lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
