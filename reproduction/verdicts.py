@@ -135,9 +135,11 @@ def confirm_claims(judge: Callable[[Records], Sequence[Claim]], records: Records
 
     Trials, and what is chosen by them, use low seeds: on the upper half nothing was chosen.
     """
-    halves = [{claim.name: claim.verdict for claim in judge(half)} for half in split(records)]
+    judged = judge(records)
+    asked = any(claim.halves for claim in judged)
+    halves = [{claim.name: claim.verdict for claim in judge(half)} for half in split(records)] if asked else []
     found = []
-    for claim in judge(records):
+    for claim in judged:
         if not claim.halves:
             found.append(claim)
             continue

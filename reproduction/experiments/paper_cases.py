@@ -106,8 +106,9 @@ def _table1(quick: bool) -> dict[str, Case]:
     )
     for shape, row in ROWS.items():
         sgd: dict[str, Method] = {SGD: table1.methods(table1.ROWS[row])[table1.ONE]}
-        problem = tc.problems.oracle(table1_problem(shape, "kinked", 0.0))
-        found[f"oracle {shape}"] = Case(problem, sgd, *size, title=f"Table 1, {shape}, SGD with the oracle H")
+        problem, same = tc.problems.oracle(table1_problem(shape, "kinked", 0.0)), found[f"{shape} independent"]
+        title = f"Table 1, {shape}, SGD with the oracle H"
+        found[f"oracle {shape}"] = Case(problem, sgd, same.steps, same.seeds, title=title)
     return found
 
 
