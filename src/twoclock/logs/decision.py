@@ -166,7 +166,7 @@ def write_report(v: Value, folder: str | Path) -> Path:
     checks = tables["diagnostics"]
     failed = checks["grade"].isin(["warning", "fatal"])
     shown = {**tables, "diagnostics": checks.assign(remedy=checks["remedy"].where(failed, ""))}
-    decision, unit = decide(v), settings.get("unit") or f"units of `{settings.get('reward', 'reward')}`"
+    decision, unit = decide(v), settings.get("unit") or f"units of {settings.get('reward', 'reward')}"
     page = render_page(
         Path(__file__).parent / "templates",
         "value.html.j2",
