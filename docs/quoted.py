@@ -200,6 +200,13 @@ def across(which: str) -> str:
     return _lines(("", *cases), [(name, *(f"{wide.loc[name, case]:.3g}" for case in cases)) for name in methods])
 
 
+def seeds(which: str) -> str:
+    """How many seeds a case had: ``seeds EXPERIMENT, CASE``."""
+    experiment, case = which.split(", ")
+    table = pd.read_csv(KEPT / f"{experiment}.csv")
+    return str(table.loc[table["case"] == case, "seeds"].iloc[0])
+
+
 def _asked(which: str) -> tuple[pd.DataFrame, list[str], str, list[str]]:
     """The rows of the cases that are named, in their order, the cases, the metric and the powers of ten."""
     names, _, what = which.partition(": ")
@@ -271,7 +278,7 @@ def when(which: str = "") -> str:
 PASSAGES: dict[str, Callable[..., str]] = {
     "when": when,
     "claims": claims, "ends": ends, "decades": decades, "across": across, "number": number, "percent": percent,
-    "range": between, "run": run, "bench": bench, "bench-cell": bench_cell,
+    "seeds": seeds, "range": between, "run": run, "bench": bench, "bench-cell": bench_cell,
 }  # fmt: skip
 _KINDS = {
     "yes": "reproduced", "partly": "reproduced only in part", "no": "not reproduced", "vacuous": "vacuous",
