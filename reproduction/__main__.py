@@ -196,8 +196,7 @@ def _publish(
     from rich.console import Console
     from rich.table import Table
 
-    from reproduction.report import against_full_run, findings, headline, panels_of, summarised, write
-    from reproduction.verdicts import SIGNS, kind
+    from reproduction.report import against_full_run, findings, headline, panels_of, write
     from twoclock import storage
     from twoclock.storage import environment
 
@@ -230,18 +229,30 @@ def _publish(
     for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values())), against]:
         if sentence:
             console.print(f"  • {sentence}", highlight=False, markup=False)
-    for outcome in outcomes.values():
-        named = {claim.name: claim for claim in outcome.claims if not claim.detail}
-        first = next(iter(named.values()), None)
-        for picture in outcome.pictures:
-            about = outcome.judged.get(picture) or ({first.name: picture} if first else {})
-            for claim in (named[name] for name in about if name in named):
-                line = f"  {SIGNS[kind(claim.verdict)]} {about[claim.name]}: {summarised(claim)}"
-                console.print(line, highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
+    for line in _figure_lines(list(outcomes.values())):
+        console.print(f"  {line}", highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
     if not verbose:
         console.print("  Every claim with its verdict: --verbose, or the report:")
     for name in ("report.html", "report.md"):
         console.print(f"  {written[name]}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _figure_lines(outcomes: Sequence[ExperimentOutcome]) -> list[str]:
+    """A line for each figure with what was found of its claims; one for all of ours that are left to the full run."""
+    from reproduction.report import summarised
+    from reproduction.verdicts import SIGNS, kind
+
+    lines: dict[str, None] = {}
+    for outcome in outcomes:
+        named = {claim.name: claim for claim in outcome.claims if not claim.detail}
+        first = next(iter(named.values()), None)
+        for picture in outcome.pictures:
+            about = outcome.judged.get(picture) or ({first.name: outcome.title} if first else {})
+            for claim in (named[name] for name in about if name in named):
+                left = claim.ours and kind(claim.verdict) == "left"
+                label = "Our own claims" if left else about[claim.name]
+                lines[f"{SIGNS[kind(claim.verdict)]} {label}: {summarised(claim)}"] = None
+    return sorted(lines, key=lambda line: line.startswith(SIGNS["left"]))
 
 
 def _facts(outcomes: Mapping[str, ExperimentOutcome]) -> dict[str, str]:

@@ -148,7 +148,7 @@ def gather(
         "findings": findings(outcomes),
         "against": against_full_run(rows_claims) if quick else "",
         "kinds": _WORDS,
-        "instead": [advice[0] for outcome in outcomes if (advice := outcome.advice)][:_ADVICE],
+        "instead": [first_clause(advice[0]) for outcome in outcomes if (advice := outcome.advice)][:_ADVICE],
         "summary": _image("summary", summary),
         "sections": sections,
         "papers": papers,
@@ -163,6 +163,15 @@ def gather(
         "provenance": [(name, number(value)) for name, value in provenance.items()],
         "rules_changed": tomllib.loads((_HERE / "rule_changes.toml").read_text(encoding="utf-8"))["change"],
     }
+
+
+def first_clause(advice: str) -> str:
+    """What an advice asks for; its reasons and numbers stand with the experiment.
+
+    >>> first_clause("Average the iterates. It ends at 1.1."), first_clause("Take LSTD; it needs no steps.")
+    ('Average the iterates.', 'Take LSTD.')
+    """
+    return re.split(r"[.;] ", advice.rstrip("."))[0] + "."
 
 
 def findings(outcomes: Outcomes) -> list[str]:
@@ -182,7 +191,7 @@ def findings(outcomes: Outcomes) -> list[str]:
     for name, words in (("fig1-tdc", "Figure 1, against TDC"), ("fig2", "Figure 2")):
         if name in claims:
             end = next(value for of, value in claims[name].numbers.items() if of.endswith("at the end"))
-            found.append(f"{words}: {summarised(claims[name])}, and ends at {number(end)} times its rival's error.")
+            found.append(f"{words}: {summarised(claims[name])}, and ends at {end:.3g} times its rival's error.")
     return found
 
 

@@ -149,7 +149,7 @@ def run_experiment(
         title=experiment.TITLE,
         folder=folder,
         records=records,
-        pictures=_draw(experiment, records, folder, quick),
+        pictures=_draw(experiment, records, folder, quick and bool(cases)),  # closed forms are the same
         titles={label: case.title or label for label, case in cases.items()},
         compared=[label for label, case in cases.items() if case.role == "compare"],
         claims=claims,

@@ -115,7 +115,7 @@ def advice(records: Records) -> list[str]:
     results = records["strongly-convex independent"]
     one, two = (last_ratio(results[table1.FAST], results[name], "error") for name in (table1.ONE, table1.TWO))
     return [
-        "Give both variables steps of one order, α and β ∝ 1/k: where the coupling has a kink Fast's error ends at "
+        "Give both variables steps of one order, α and β ∝ 1/k; where the coupling has a kink Fast's error ends at "
         f"{one.value:.2f} times that of `tc.Standard` with such steps, and at {two.value:.2g} times its error with two "
         "time scales."
     ]

@@ -133,6 +133,7 @@ def test_the_terminal_ends_in_one_screen(records, tmp_path, capsys, monkeypatch)
     outcome = runner.ExperimentOutcome(
         "paper", paper.TITLE, folder / "paper", records, dict.fromkeys(paper.ALT, picture),
         {label: case.title for label, case in cases.items()}, list(cases), paper.claims(records),
+        judged=paper.JUDGED,
     )  # fmt: skip
     assert 3 <= len(report.findings([outcome])) <= 5
     shown = {}
@@ -141,6 +142,8 @@ def test_the_terminal_ends_in_one_screen(records, tmp_path, capsys, monkeypatch)
         shown[len(args)] = capsys.readouterr().out
     assert shown[1].startswith("Everything ran: 1 experiment, 0 errors")
     assert shown[1].count("\n") < 30
-    assert all(name in shown[1] for name in (*paper.ALT, "report.html"))
+    labels = [label for about in paper.JUDGED.values() for label in about.values()]
+    assert all(f" {label}: " in shown[1] for label in labels)
+    assert "report.html" in shown[1]
     assert "On the LQR the online" not in shown[1]
     assert len(shown[2]) > 3 * len(shown[1])
