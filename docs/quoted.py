@@ -66,7 +66,8 @@ def take_over(run: Path) -> None:
         kept = frame.drop(columns="folder").reset_index(drop=True).join(pd.DataFrame(on_the_way))
         kept.to_csv(KEPT / table.name, index=False, float_format="%.6g")
     for picture in (HERE / "images").glob("*.png"):
-        for drawn in (*run.glob(picture.name), *run.glob(f"*/{picture.name}")):
+        of_all = () if len(stay) else run.glob(picture.name)  # a summary is of all experiments
+        for drawn in (*of_all, *run.glob(f"*/{picture.name}")):
             shutil.copy(drawn, picture)
     note = json.loads((run / "reproduction.json").read_text())
     note["experiments"] = _days() | dict.fromkeys(sorted(new["experiment"].unique()), note["ended"])

@@ -96,11 +96,12 @@ def _river() -> tuple[Problem, Method]:
 
 def _lake() -> tuple[Problem, Method]:
     method = tc.Fast("20/(k+400000)", ("10000/(k+200000)", "5000/(k+20000)"), "20000/(k+80000)")
-    return tc.problems.constrained_frozen_lake(), method
+    return tc.problems.constrained_frozen_lake(), tc.Polyak(method, power=3)
 
 
 def _game() -> tuple[Problem, Method]:
-    return tc.problems.matrix_game(), tc.Standard("100/(k+2000)", ("100/(k+2000)", "400/(k+2000)"))
+    step, critic = "1/(k+1000)^0.6", "5/(k+1000)^0.6"
+    return tc.problems.matrix_game(), tc.Polyak(tc.Standard(step, (step, critic)), power=2)
 
 
 def _crowd() -> tuple[Problem, Method]:
