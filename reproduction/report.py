@@ -28,7 +28,7 @@ SUMMARY = "One claim a panel, with what was found in its title."
 _LABELS = {"auto": "No step size to choose", "coverage": "Error bars cover", "bilevel": "Bilevel, against SOBA"}
 _HERE = Path(__file__).parent
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
-_LINE, _COLUMNS, _MOST_PANELS = 52, 3, 6  # characters above a panel; panels in a row and in all
+_LINE, _COLUMNS, _MOST_PANELS = 36, 3, 6  # characters above a panel; panels in a row and in all
 # What a count of verdicts is called, in their order.
 _WORDS = {
     "yes": "reproduced", "partly": "only where …", "no": "not reproduced", "vacuous": "vacuous",
