@@ -68,7 +68,7 @@ def check_field(method: Method, path: str, value: object) -> None:
     """Raise an error if the field at the path does not take the value, whatever the method's other settings."""
     for part in _split(path):
         *owner, name = part.split(".")
-        thing: Any = _at(method, ".".join(owner)) if owner else method
+        thing = _at(method, ".".join(owner)) if owner else method
         _with_parts(thing, {name: value})
 
 

@@ -20,6 +20,7 @@ from twoclock.intervals.bootstrap import TRACKED
 from twoclock.methods.auto import Auto, objections, zap_intervals
 from twoclock.methods.zap import Zap
 from twoclock.protocols import InputError, Method, Problem, PyTree, html_table, list_names
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import shaped_like
 from twoclock.storage.run_identity import Json, Precision
 
@@ -75,7 +76,7 @@ class Result:
     history: pd.DataFrame
     diverged: np.ndarray
     last_step: np.ndarray
-    spec: dict[str, Any]
+    spec: Document
     end: FinalState | None = field(default=None, repr=False)
 
     @property
@@ -375,7 +376,7 @@ def so_far(path: str | Path) -> dict[str, Result]:
     with storage.reading(path):
         for kept in storage.interrupted(path):
             leaves, seen = from_arrays(kept.tree)
-            known: dict[str, Any] = dict(kept.identity)
+            known: Document = dict(kept.identity)
             marks, seen = known["marks"][: len(seen)], seen or [{}]
             for i, (label, method) in enumerate(dict(kept.what["method"]).items()):  # type: ignore[call-overload]
                 alive, last = (leaf[i] for leaf in leaves[-2:])
@@ -388,6 +389,6 @@ def so_far(path: str | Path) -> dict[str, Result]:
     return found
 
 
-def _spec_text(spec: Mapping[str, Any]) -> str:
+def _spec_text(spec: Document) -> str:
     """The specification as JSON, which is the same for a result and for its copy from disk."""
     return json.dumps({name: value for name, value in spec.items() if name not in _PROVENANCE}, sort_keys=True)

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -31,6 +31,7 @@ from twoclock.methods.auto import Auto, NotArrivedWarning
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.result import FinalState, Result
 from twoclock.storage import Checkpoints, absolute
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import (
     Identity,
     Precision,
@@ -166,7 +167,7 @@ def solve(
             lanes = Lanes.of(replace(ready, traced=traced), list(alike.values()), spec.seeds, spec.bound)
             home = folder if folder is None or one else folder / str(number)
             identities = _Identities(source, alike, spec, lanes)
-            before: dict[str, Any] = origin[labels[0]].spec if origin else {"steps": 0}
+            before: Document = origin[labels[0]].spec if origin else {"steps": 0}
             began = time.perf_counter()
             with (
                 identities.checkpoints(home) as checkpoints,

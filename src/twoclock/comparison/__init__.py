@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from twoclock.intervals.bootstrap import bootstrap_mean, ratio_of_means
 from twoclock.protocols import InputError
 from twoclock.result import Result
+from twoclock.storage.atomic_file import Document
 from twoclock.validation import check_labels, flag, short_repr, whole
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Differing = Literal["seeds", "steps", "problems"]
 
-_DIFFERING: dict[str, Callable[[Mapping[str, Any]], object]] = {  # entries of a run's spec that must be equal
+_DIFFERING: dict[str, Callable[[Document], object]] = {  # entries of a run's spec that must be equal
     "seeds": lambda spec: sorted(spec["seeds"]),
     "steps": lambda spec: spec["steps"],
     "problems": lambda spec: json.dumps(spec["problem"], sort_keys=True),

@@ -28,7 +28,7 @@ _TRIES = 3
 _QUIET = {"log_to_driver": False, "logging_level": "error"}
 # The function and what its tasks share, as this worker process last fetched them; functions must stay the same objects
 # to be compiled once.
-_fetched: dict[str, tuple[Callable[..., Any], object]] = {}
+_fetched: dict[str, tuple[Callable[..., object], object]] = {}
 
 
 class RayTasks:
@@ -41,7 +41,7 @@ class RayTasks:
         ray, name, due = self.ray, uuid.uuid4().hex, 0
         remote = ray.remote(num_cpus=1, max_retries=self.tries - 1, runtime_env={"env_vars": ONE_THREAD})(_run_task)
         waiting = list(reversed(range(len(batch.tasks))))
-        running: dict[Any, int] = {}
+        running: dict[object, int] = {}
         outcomes: dict[int, V | Exception] = {}
         try:
             home = self._travel(ray.put, (batch.function, batch.shared))

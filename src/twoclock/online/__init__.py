@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 import jax
 import numpy as np
@@ -19,6 +19,7 @@ from twoclock.online.update_loop import MARKS, Intervals, UpdateLoop
 from twoclock.problems.custom import Measure
 from twoclock.protocols import InputError, Method, Operator, Problem, PyTree
 from twoclock.result import FinalState, Result
+from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
 from twoclock.storage.run_identity import Precision, describe, provenance
 from twoclock.validation import run_args
@@ -208,7 +209,7 @@ class Learner:
         """The present state as a ``Result`` of one seed, to plot, tabulate and save."""
         return self._result(self._loop.now())
 
-    def save(self, path: str | Path, also: Mapping[str, Any] | None = None, **trees: PyTree) -> Path:
+    def save(self, path: str | Path, also: Document | None = None, **trees: PyTree) -> Path:
         """Save the learner to a folder; an earlier save there is replaced atomically.
 
         ``Learner.load`` resumes from it; ``tc.load`` reads the same folder as a ``Result``.
@@ -269,7 +270,7 @@ class Learner:
             about = spec["learner"]
             if method is None:
                 method, intervals = serialize.from_json(about["method"]), False
-            options: dict[str, Any] = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
+            options: Document = {"precision": spec["precision"], "bound": spec["bound"], "intervals": intervals}
             options["predict"] = predict
             options["engine"] = about["engine"] if engines.resolve(engine) == "auto" else engine
             if isinstance(F, Problem):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, panels_for, plain
 from twoclock.protocols import InputError
+from twoclock.storage.atomic_file import Document
 from twoclock.validation import check_labels, lookup, short_repr
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Summarised(Protocol):
     """A run that can be summarised over its seeds, such as a ``Result``."""
 
     @property
-    def spec(self) -> dict[str, Any]: ...
+    def spec(self) -> Document: ...
 
     def summary(self, metric: str) -> pd.DataFrame:
         """One row per step: mean, median, iqm, low, high, seeds, diverged."""

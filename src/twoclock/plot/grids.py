@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from matplotlib.ticker import NullFormatter
 from twoclock.plot.curves import Summarised, curves
 from twoclock.plot.style import COLOURS, LABELS, MARKERS, caption, figure, plain
 from twoclock.protocols import InputError
+from twoclock.storage.atomic_file import Document
 from twoclock.validation import short_repr
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Swept(Protocol):
     """Runs over settings and problems, such as a ``Sweep``."""
 
     @property
-    def spec(self) -> dict[str, Any]: ...
+    def spec(self) -> Document: ...
 
     def best(self, metric: str) -> pd.DataFrame:
         """The best setting of each family on each problem."""
@@ -50,7 +51,7 @@ class Swept(Protocol):
 
 
 def sensitivity(
-    ranking: pd.DataFrame, curve: pd.DataFrame, metric: str, spec: dict[str, Any], edge: Mapping[str, str]
+    ranking: pd.DataFrame, curve: pd.DataFrame, metric: str, spec: Document, edge: Mapping[str, str]
 ) -> Figure:
     """A panel for each setting: its values with the other settings at their best, and all settings tried to the end.
 
@@ -113,7 +114,7 @@ def sensitivity(
     return fig
 
 
-def tuned_scores(ranking: pd.DataFrame, metric: str, spec: dict[str, Any]) -> Figure:
+def tuned_scores(ranking: pd.DataFrame, metric: str, spec: Document) -> Figure:
     """The score of each method with its interval, the best at the top.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from twoclock.protocols import Key, Problem, ProblemSource, PyTree, pytree
 
@@ -52,8 +53,8 @@ class MixedPrecision(Problem):
         return _cast(operator(*_cast(args, jnp.bfloat16)), jnp.float32)
 
 
-def _cast(tree: PyTree, dtype: Any) -> PyTree:
-    def one(leaf: Any) -> Any:
+def _cast(tree: PyTree, dtype: DTypeLike) -> PyTree:
+    def one(leaf: PyTree) -> PyTree:
         return jnp.asarray(leaf, dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf
 
     return jax.tree.map(one, tree)

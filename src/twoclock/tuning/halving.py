@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -153,7 +152,7 @@ def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarr
     parts, block = [], _BLOCK if len({jax.tree.structure(one) for one in schedules}) == 1 else 1
     for i in range(0, len(schedules), block):
         some = schedules[i : i + block]
-        stacked: Any = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
+        stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
         by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
         parts.append(np.asarray(by_step(stacked))[: len(some)])
     return np.concatenate(parts)

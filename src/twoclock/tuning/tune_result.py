@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twoclock.param_paths import text
 from twoclock.protocols import Method, html_table, printable
+from twoclock.storage.atomic_file import Document
 from twoclock.tuning.search_space import Side
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Tuned:
     sensitivity: pd.DataFrame
     edge: dict[str, Side]
     start: float | None
-    spec: dict[str, Any]
+    spec: Document
 
     def plot(self) -> Figure:
         """The sensitivity to each setting, and the settings of the last rungs around it."""
@@ -92,7 +93,7 @@ class TunedMethods(Mapping[str, Tuned]):
     tuned: dict[str, Tuned]
     ranking: pd.DataFrame
     metric: str
-    spec: dict[str, Any]
+    spec: Document
 
     @property
     def best_label(self) -> str:
@@ -161,7 +162,7 @@ def _describe_score(found: Tuned) -> str:
     return f"{score} {_describe_horizon(found.spec)} on {best['seeds']} seeds"
 
 
-def _describe_horizon(spec: Mapping[str, Any]) -> str:
+def _describe_horizon(spec: Document) -> str:
     return f"{'after' if spec['by'] == 'end' else 'over the last decades of'} {spec['steps']:,} steps"
 
 
