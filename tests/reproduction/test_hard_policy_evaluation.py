@@ -81,7 +81,8 @@ def test_verdicts_from_both_sides(ratio, verdict, fast, beats):
     claims = beyond.claims(found)
     assert {claim.verdict for claim in claims if "nearly as good" in claim.name} == {verdict}
     assert {claim.verdict for claim in claims if "beats TDC" in claim.name} == {beats}
-    assert len(claims) == 2 * len(beyond.panels())
+    assert len(claims) == 1 + 2 * len(beyond.panels())
+    assert claims[0].verdict == verdict  # of all tasks together
     assert f"{ratio:.2g}" in beyond.captions(found)["fig1-beyond"]
     assert set(beyond.draw(found)) == set(beyond.ALT)
     assert len(beyond.advice(found)) == 1

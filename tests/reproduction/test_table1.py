@@ -114,7 +114,7 @@ def test_levels_are_judged_by_both_sides_of_a_band(ratio, verdict):
     assert len(claims) == 6
     assert {claim.verdict for claim in claims} == {verdict}
     assert set(table1.draw(found)) == {"table1-levels"} < set(table1.ALT)
-    assert f"smooth coupling, standard ends at {ratio(2):.1f}" in table1._level_ends(found)
+    assert f"smooth coupling, Fast ends at {1 / ratio(2):.2f}" in table1._level_ends(found)
     assert table1.level_claims({}) == []
     assert table1._level_ends({}) == ""
 
