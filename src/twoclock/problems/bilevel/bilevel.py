@@ -138,10 +138,12 @@ def bilevel(
         elif v_scale is not None:
             number("v_scale", v_scale, 0, above=True, remedy="leave it out to have it chosen")
         if flag("check", check) or v_scale is None:  # otherwise no batch is drawn
-            level = _inner_problem(outer, inner, *start, *losses.draw_probes(batches, size(y)))
-            if check:
-                losses.check_curvature("inner", level, "add a term such as 1e-3·‖y‖² to it")
-            v_scale = losses.choose_v_scale(level) if v_scale is None else v_scale
+            skip = "check=False and a number for `v_scale`, say 0.25, skip it"
+            with losses.announce_slow_check("inner", size(y), skip):
+                level = _inner_problem(outer, inner, *start, *losses.draw_probes(batches, size(y)))
+                if check:
+                    losses.check_curvature("inner", level, "add a term such as 1e-3·‖y‖² to it")
+                v_scale = losses.choose_v_scale(level) if v_scale is None else v_scale
     return Bilevel(x, y, batches, np.float64(v_scale), losses.check_truth(truth, measure), outer, inner)
 
 
@@ -149,8 +151,6 @@ def _inner_problem(
     outer: losses.Loss, inner: losses.Loss, x: PyTree, y: PyTree, inner_probes: PyTree, outer_probes: PyTree
 ) -> losses.InnerProblem:
     """The mean inner problem at x, and the row of v."""
-    skip = "check=False and a number for `v_scale`, say 0.25, skip it"
-    losses.announce_slow_check("inner", size(y), inner_probes, skip)
     f, g = losses.mean_loss(outer, outer_probes), losses.mean_loss(inner, inner_probes)
 
     def row(y: PyTree, v: PyTree) -> PyTree:
@@ -225,12 +225,11 @@ def minimax(
         start = losses.as_arrays((x, y))
         losses.check_scalar(loss, "loss", *start, losses.first_batch(batches, ("batch",)))
         if flag("check", check):  # otherwise no batch is drawn
-            probes = losses.draw_probes(batches, size(y))
-            losses.announce_slow_check("loss", size(y), probes, "check=False skips it")
-            mean = losses.mean_loss(loss, probes)
-            level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
             remedy = "subtract a term such as 1e-3·‖y‖² from it, or pass check=False where y is a network"
-            losses.check_curvature("loss", level, remedy, refuse=True)
+            with losses.announce_slow_check("loss", size(y), "check=False skips it"):
+                mean = losses.mean_loss(loss, losses.draw_probes(batches, size(y)))
+                level = losses.InnerProblem(lambda y: -mean(start[0], y), lambda y, v: y, start[1])
+                losses.check_curvature("loss", level, remedy, refuse=True)
     return Minimax(x, y, batches, losses.check_truth(truth, measure), loss)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,7 @@ Product = Callable[[Float[np.ndarray, " n"]], Array]
 
 _log = logging.getLogger("twoclock")
 _PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches for the measurement of curvature, and the most numbers in them
-_SLOW = 1 << 22  # unknowns times batches from which the measurement takes more than about a second
+_PATIENCE = 1.0  # seconds of measuring without a word
 _DENSE = 128  # the most unknowns for which the matrix itself is formed
 _FLAT = 1e-7
 
@@ -163,14 +165,17 @@ def draw_probes(sampler: Sampler, unknowns: int) -> PyTree:
     return jax.vmap(draw)(jax.random.split(jax.random.key(0), count))
 
 
-def announce_slow_check(loss: str, unknowns: int, probes: PyTree, skip: str) -> None:
-    """Announce that the curvature of a large loss is being measured, and how to skip it."""
-    count = max((len(leaf) for leaf in jax.tree.leaves(probes)), default=1)
-    if unknowns > _DENSE and unknowns * count > _SLOW:
-        _log.warning(
-            "measuring the curvature of `%s` in %s unknowns on %s batches, which may take from seconds to minutes; %s",
-            *(loss, f"{unknowns:,}", f"{count:,}", skip),
-        )
+@contextmanager
+def announce_slow_check(loss: str, unknowns: int, skip: str) -> Iterator[None]:
+    """Say after a second, if it is not over, that the curvature of a loss is being measured, and how to skip it."""
+    words = "measuring the curvature of `%s` in %s unknowns, which may take from seconds to minutes; %s"
+    timer = threading.Timer(_PATIENCE, lambda: _log.warning(words, loss, f"{unknowns:,}", skip))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def loss_on_batch(loss: Loss, batch: PyTree) -> Loss:
