@@ -3,6 +3,7 @@
 import functools
 import re
 import subprocess
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,8 @@ import pytest
 
 import twoclock as tc
 from twoclock.codegen import compiler
-from twoclock.engine import c_engine, lane_program
-from twoclock.engine.c_engine import CEngine
+from twoclock.engine import c_engine, engines, lane_program
+from twoclock.engine.c_engine import CEngine, choose_target
 from twoclock.engine.loop import drive
 from twoclock.engine.run_batch import Lanes, make_instances
 
@@ -240,3 +241,26 @@ def test_names_of_the_user_are_not_in_the_text():
     text = lane_program.checked_source(lanes, c_engine.choose_target(lanes, 1)).text
     assert "reboot" not in text
     assert "system(" not in text
+
+
+def test_lanes_with_much_state_run_side_by_side_on_the_small_stack_of_a_thread():
+    seeds = tuple(range(8))
+    work = Lanes.of(make_instances(tc.problems.quadratic(dim=9), seeds), [tc.Zap()], seeds, None)
+    (program,) = CEngine(width=8).compile(work)
+    source = lane_program.usual_source(work, choose_target(work, 8)).source
+    assert source.target.width == 8
+    assert "static _Thread_local double" in source.text
+    walk, begin = program.build.function(), program.place(engines.start(work))
+    found = []
+    before = threading.stack_size(512 << 10)
+    try:
+        thread = threading.Thread(target=lambda: found.append(program._run(walk, begin, 0, 3)))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    expected = begin
+    for k in range(3):
+        expected = lane_program.step_on_xla(work, program.streams, expected, k)
+    for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)

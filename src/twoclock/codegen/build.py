@@ -27,8 +27,9 @@ from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn.
 _TRIES = ((64, 2_000), (24, 2_500), (8, 9_000))
-# A thread's stack may be as small as half a megabyte.
-_STACK = 256 * 1024
+# A thread's stack may be as small as half a megabyte. If more is needed, arrays of more than a kilobyte are elsewhere;
+# all together should fit in a core's own cache.
+_STACK, _ON_STACK, _TOGETHER, _STACK_ON_GPU = 256 << 10, 1 << 10, 1 << 20, 16 << 10
 # Entries up to which a lane copies its own numbers to the stack; larger arrays are read in place.
 _COPIED = 64
 # A lane's random stream: two words.
@@ -173,9 +174,12 @@ class _ProgramWriter:
 
     def _parts(self, statements: list[Statement], memories: list[Buffer]) -> ProgramParts:
         printer = Printer(self.target.width, statements)
-        if printer.bytes_on_stack(memories) > (_STACK if not self.target.cuda else _STACK // 16):
-            raise _StackTooLarge
-        declarations, lines = printer.declarations(memories), self.build.written
+        on_stack, needed = math.inf, printer.bytes_of(memories)
+        if needed > (_STACK_ON_GPU if self.target.cuda else _STACK):
+            on_stack = _ON_STACK
+            if self.target.cuda or needed > _TOGETHER or printer.bytes_of(memories, on_stack) > _STACK:
+                raise _StackTooLarge
+        declarations, lines = printer.declarations(memories, on_stack), self.build.written
         after = [f"{memory.name}[{i}]={memory.name}[{twin}];" for (memory, i), (_, twin) in self.twins.items()]
         return ProgramParts(self.outside, self.before, self.each_step, declarations, printer.text(), lines, after)
 

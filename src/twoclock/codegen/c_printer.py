@@ -6,6 +6,7 @@ number that one such loop computes and another reads is an array with an entry p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from twoclock.codegen import ir
@@ -24,14 +25,26 @@ class Printer:
         self.statements = statements if width == 1 else _group(statements)
         self.shared = _shared(self.statements) if width > 1 else set()
 
-    def declarations(self, memories: Iterable[Buffer]) -> str:
-        own = [f"{m.c} {m.name}[{m.size * (self.width if m.varies else 1)}];" for m in memories if not m.table]
+    def declarations(self, memories: Iterable[Buffer], on_stack: float = math.inf) -> str:
+        """Declare arrays; those of more bytes than ``on_stack`` have their place outside the stack of each thread."""
+        own = [
+            f"{'static _Thread_local ' if self._bytes(m) > on_stack else ''}{m.c} {m.name}[{self._entries(m)}];"
+            for m in memories
+            if not m.table
+        ]
         crossing = [f"{v.c} {v.name}[{self.width}];" for v in sorted(self.shared, key=lambda v: int(v.name[1:]))]
         return "\n".join(own + crossing)
 
-    def bytes_on_stack(self, memories: Iterable[Buffer]) -> int:
-        sizes = sum(m.size * (self.width if m.varies else 1) for m in memories if not m.table)
-        return 8 * (sizes + self.width * len(self.shared))
+    def bytes_of(self, memories: Iterable[Buffer], at_most: float = math.inf) -> int:
+        """The bytes of what is declared, without arrays of more bytes than ``at_most``."""
+        sizes = [self._bytes(m) for m in memories if not m.table]
+        return sum(size for size in sizes if size <= at_most) + 8 * self.width * len(self.shared)
+
+    def _entries(self, memory: Buffer) -> int:
+        return memory.size * (self.width if memory.varies else 1)
+
+    def _bytes(self, memory: Buffer) -> int:
+        return 8 * self._entries(memory)
 
     def text(self) -> str:
         return "\n".join(self._lines(self.statements))
