@@ -1,7 +1,7 @@
 """How long is a first call? Each in a new process, without anything compiled and again with what the first one stored.
 
-Processor time of the process and of the C compilers that it starts, the least of some runs, so that a busy machine
-matters little; on two cores a person waits less. ``import twoclock`` comes beside ``import jax``, which it needs.
+Wall-clock time, and processor time of the process and of the C compilers that it starts; the median of some runs. On a
+busy machine the second is more reliable. ``import twoclock`` comes beside ``import jax``, which it needs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
 from results import report
 
 SOLVE = "import twoclock as tc; tc.solve(tc.problems.quadratic(dim={dim}){method})"
@@ -39,37 +41,41 @@ CALLS = {
 }
 
 
-def seconds(arguments: list[str], folder: Path) -> float:
-    """Processor time of a new process whose caches are in the folder."""
-    kept = {
-        "TWOCLOCK_CACHE": str(folder / "twoclock"),
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    if "twoclock_command" in arguments:  # it stores what XLA compiles already
-        kept = {"TWOCLOCK_CACHE": kept["TWOCLOCK_CACHE"]}
+def seconds(arguments: list[str], folder: Path) -> tuple[float, float]:
+    """Wall-clock and processor time of a new process whose cache is in the folder."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
-        [sys.executable, *arguments], check=True, cwd=folder, env={**environment, **kept}, capture_output=True
+        [sys.executable, *arguments],
+        check=True,
+        cwd=folder,
+        env={**environment, "TWOCLOCK_CACHE": str(folder / "twoclock")},
+        capture_output=True,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main(repeats: int = 2) -> None:
+def main(repeats: int = 3) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        seconds(CALLS["twoclock run quadratic fast"], Path(folder))  # compiles the modules of Python
+        seconds(CALLS["import twoclock"], Path(folder))  # compiles the modules of Python
     rows = []
     for name, arguments in CALLS.items():
-        first, second = [], []
+        found = []
         for _ in range(repeats):
             with tempfile.TemporaryDirectory() as folder:
-                first.append(seconds(arguments, Path(folder)))
-                second.append(seconds(arguments, Path(folder)))
-        ratio = min(second) / min(first)
-        rows.append({"call": name, "first, s": min(first), "second process, s": min(second), "second / first": ratio})
-    report("first_call", "processor time of a new process, seconds; float64, 20 seeds, 10⁵ steps where not said", rows)
+                found.append([seconds(arguments, Path(folder)) for _ in range(2)])
+        (first, first_processor), (second, second_processor) = np.median(found, axis=0)
+        rows.append(
+            {
+                "call": name,
+                "first, s": first,
+                "second process, s": second,
+                "first, processor s": first_processor,
+                "second, processor s": second_processor,
+            }
+        )
+    report("first_call", "a new process, seconds; float64, 20 seeds, 10⁵ steps where not said", rows)
 
 
 if __name__ == "__main__":

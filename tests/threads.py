@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from twoclock import prng
 from twoclock.codegen import compiler
 from twoclock.codegen.compiler import pointers
 from twoclock.engine import lane_program
@@ -57,7 +58,7 @@ def measured(lanes, carry, folder):
     row = [np.full((*lanes.shape, *part.shape), 77, part.dtype) for part in parts]
     tables = list(map(np.ascontiguousarray, [*lane_program.tables(lanes), *made.source.constants]))
     leaves = [np.array(leaf, order="C") for leaf in jax.tree.leaves(carry)]
-    streams = np.asarray(lane_program.seed_streams(lanes))
+    streams = prng.stream_words(lanes.seeds)
     launch = on_the_cpu(made.source, folder, "-O0")
     launch(
         lanes.shape[0] * lanes.shape[1], 0, 1, *lanes.shape, pointers(tables), pointers([*leaves, *row]),

@@ -10,11 +10,12 @@ same bits, which halves the time to compile.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.random import define_prng_impl
 
 from twoclock.protocols import Key, Scalar
@@ -50,9 +51,10 @@ def step_key(seed: Scalar, k: Scalar) -> Key:
     return jax.random.fold_in(step_stream(seed), k)
 
 
-def stream_words(seeds: jax.Array) -> jax.Array:
-    """The streams of many seeds as two words of 32 bits each, for a generated program."""
-    return jax.random.key_data(jax.vmap(step_stream)(seeds))
+def stream_words(seeds: Sequence[int]) -> np.ndarray:
+    """The streams of many seeds as two words of 32 bits each, by NumPy: JAX would compile a program for it."""
+    low = np.asarray(seeds, np.uint32)
+    return np.stack(_written_out(np.stack([np.zeros_like(low), low]), np.full_like(low, _STEPS)), axis=-1)
 
 
 def stream_of(words: jax.Array) -> Key:
@@ -60,10 +62,11 @@ def stream_of(words: jax.Array) -> Key:
     return jax.random.wrap_key_data(words, impl=_IMPLEMENTATION)
 
 
-Block = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+Array = Any  # of JAX, or of NumPy
+Block = Callable[[Array, Array], tuple[Array, Array]]
 
 
-def _written_out(key: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _written_out(key: Array, count: Array) -> tuple[Array, Array]:
     state = _before(key, count)
     for i in range(5):
         state = _four_rounds(i, state)
@@ -75,20 +78,21 @@ def _rolled(key: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
     return state[0], state[1]
 
 
-def _before(key: jax.Array, count: jax.Array) -> tuple[Any, ...]:
+def _before(key: Array, count: Array) -> tuple[Any, ...]:
     """The two words, and in the order of their use the key's three words and the two sets of rotations."""
-    k0, k1 = key[0], key[1]
-    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
-    return jnp.zeros_like(count) + k0, count + k1, schedule, _ROTATIONS
+    k0, k1, xp = key[0], key[1], count.__array_namespace__()
+    schedule = (k0, k1, k0 ^ k1 ^ xp.uint32(0x1BD11BDA))
+    return xp.zeros_like(count) + k0, count + k1, schedule, _ROTATIONS
 
 
 def _four_rounds(i: Scalar, state: tuple[Any, ...]) -> tuple[Any, ...]:
     x, y, (a, b, c), (rotations, others) = state
-    u32 = jnp.uint32
+    xp = x.__array_namespace__()
+    u32 = xp.uint32
     for r in rotations:
         x = x + y
         y = x ^ ((y << u32(r)) | (y >> u32(32 - r)))
-    return x + b, y + c + jnp.asarray(i + 1, u32), (b, c, a), (others, rotations)
+    return x + b, y + c + xp.asarray(i + 1, u32), (b, c, a), (others, rotations)
 
 
 def _count(shape: tuple[int, ...]) -> jax.Array:

@@ -7,6 +7,7 @@ import pytest
 
 import twoclock as tc
 from threads import needs_compiler, on_the_cpu
+from twoclock import prng
 from twoclock.codegen import CodeTarget, Unsupported
 from twoclock.codegen.compiler import pointers
 from twoclock.engine import lane_program
@@ -45,7 +46,7 @@ class Kernels:
             (program,) = CEngine().compile(lanes)
             self.expected = jax.tree.leaves(program.advance(program.place(self.begin), 0, STEPS))
             self.tables = list(map(np.ascontiguousarray, lane_program.tables(lanes)))
-            self.streams = np.asarray(lane_program.seed_streams(lanes))
+            self.streams = prng.stream_words(lanes.seeds)
             self.checked = lane_program.checked_source(lanes, CodeTarget(cuda=True))
             self.unchecked, self.split = lane_program.unchecked_source(lanes), lane_program.split_source(lanes)
         self.count = len(methods) * len(SEEDS)

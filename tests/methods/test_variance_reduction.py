@@ -130,7 +130,7 @@ def test_xla_updates_the_memory_in_place():
     )
     (group,) = Xla().compile(work)
     noise = engines._noise(group.instances, group.streams, np.int32(0), size=1, capacity=1)
-    traced = jax.make_jaxpr(engines._advance)(
+    traced = jax.make_jaxpr(engines._advance.jitted)(
         group.instances, group.methods, group.place(engines.start(work)), noise, np.zeros(3, np.int32), None
     )
     turned = [eqn.outvars[0].aval.shape for eqn in equations(traced.jaxpr) if eqn.primitive.name == "transpose"]

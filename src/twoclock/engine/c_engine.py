@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock import prng
 from twoclock.codegen import CodeTarget, CompilerError, Unsupported, compiler
 from twoclock.codegen.compiler import Build, pointers
 from twoclock.engine import lane_program, run_batch
@@ -25,12 +26,15 @@ from twoclock.engine.run_batch import Lanes
 # Lane-steps of the first call of a program: some milliseconds.
 FIRST_STRIDE = 1 << 18
 
+# Lane-steps that take longer than a thread takes to start.
+_WORTH_A_THREAD = 1 << 13
+
 TOO_SHORT = "the run is too short to be worth compiling for"
 # Seconds that a compiler takes per line of a program, with full optimisation and with little. Both give the same bits;
-# with little optimisation a program may take twice as long to run.
-_PER_LINE, _QUICKLY_PER_LINE = 1.4e-3, 4e-4
-# The share of a run's time that full optimisation may take.
-_SHARE = 0.2
+# with little optimisation a program takes up to a quarter longer to run. XLA takes this long for its own program.
+_PER_LINE, _QUICKLY_PER_LINE, _ON_XLA = 1.4e-3, 2.5e-4, 0.4
+# The share of a run's time that full optimisation may take, and the most seconds.
+_SHARE, _PATIENCE = 0.2, 4.0
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,9 @@ class CEngine:
         except Unsupported as reason:
             return str(reason)
         lines = usual.source.text.count("\n")
-        if lines * _QUICKLY_PER_LINE > self.worth:
+        if lines * _QUICKLY_PER_LINE > self.worth + _ON_XLA:
             return TOO_SHORT
-        quickly = lines * _PER_LINE > max(_SHARE * self.worth, 1.0)
+        quickly = lines * _PER_LINE > min(max(_SHARE * self.worth, 1.0), _PATIENCE)
         build = compiler.compile_text(usual.source.text, usual.source.target.width, found, quickly=quickly)
         return build.error or [CProgram(work, usual, build)]
 
@@ -66,7 +70,7 @@ class CProgram:
         self.work, self.build = work, build
         self.stride = max(FIRST_STRIDE // (work.count * len(work.seeds)), 16)
         self.tables = [np.ascontiguousarray(table) for table in (*lane_program.tables(work), *source.constants)]
-        self.streams = np.ascontiguousarray(lane_program.seed_streams(work))
+        self.streams = np.ascontiguousarray(prng.stream_words(work.seeds))
         width, (count, seeds) = source.target.width, work.shape
         self.groups = count * -(-seeds // width) if not source.target.mixed else -(-count * seeds // width)
         self._walk: Callable[..., None] | None = None
@@ -83,20 +87,22 @@ class CProgram:
         return measure_lanes(self.work.instances, self.work.methods, carry)
 
     def _load(self, carry: LaneState, lo: int) -> Callable[..., None]:
-        """Wait for the compiled program, and compare a new one with XLA."""
-        try:
-            walk = self.build.function()
-        except (CompilerError, OSError) as error:
-            raise EngineError(str(error)) from None
+        """Compare a new program with XLA, whose steps are compiled and taken while the C compiler works."""
         if not self.build.is_checked():
             difference = lane_program.difference_from_xla(
-                self.work, lambda *span: self._take(walk, *span), carry, lo, all_lanes=bool(self.rare)
+                self.work, lambda *span: self._take(self._wait(), *span), carry, lo, all_lanes=bool(self.rare)
             )
             if difference is not None:
                 self.build.reject()
                 raise EngineError(f"the compiled program fails its self-check: {difference}")
             self.build.accept()
-        return walk
+        return self._wait()
+
+    def _wait(self) -> Callable[..., None]:
+        try:
+            return self.build.function()
+        except (CompilerError, OSError) as error:
+            raise EngineError(str(error)) from None
 
     def _take(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:
         rare = self.rare.between(lo, hi)
@@ -110,7 +116,8 @@ class CProgram:
     def _run(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:
         leaves, structure = jax.tree.flatten(jax.tree.map(np.array, carry))
         rest = (*self.work.shape, pointers(self.tables), pointers(leaves), self.streams.ctypes.data)
-        workers = min(run_batch.count_threads(), self.groups)
+        lane_steps = (hi - lo) * self.work.count * len(self.work.seeds)
+        workers = min(run_batch.count_threads(), self.groups, 1 + lane_steps // _WORTH_A_THREAD)
         # More shares than threads, so that a delayed one does not delay all.
         shares = min(4 * workers, self.groups) if workers > 1 else 1
         cuts = [self.groups * i // shares for i in range(shares + 1)]

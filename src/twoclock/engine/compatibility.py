@@ -86,7 +86,7 @@ def check_fit(problem: Problem, method: Method) -> TracedProgram:
     _check_metrics("report", look("report", problem.report, env))
     _check_schedules(method, omega)
     _check_method(problem, method, theta, omega, x, look)
-    if (traced := program_digest.check_lane(problem, method, recorder.traced)) is not None:
+    if (traced := program_digest.check_lane(problem, method, recorder)) is not None:
         return traced
     given = {"key": key, "u": u, "theta": theta, "omega": omega, "x": x, "env": env}
     for name, arguments in asked.items():

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twoclock import prng
 from twoclock.codegen import CodeTarget, ProgramSource, SplitProgram, Unsupported
 from twoclock.codegen.self_check import compare
 from twoclock.codegen.templates import FEW, MANY
@@ -216,7 +217,7 @@ class CudaProgram:
         self.work, self.where, self.checked, self.unchecked, self.device = work, where, checked, unchecked, device
         self.stride = FIRST_STRIDE
         self.tables = self._to_device(lane_program.tables(work))
-        (self.streams,) = self._to_device([lane_program.seed_streams(work)])
+        (self.streams,) = self._to_device([prng.stream_words(work.seeds)])
         self.metrics = DeviceMetrics(work, device)
         self._launches: dict[str, KernelLaunch] = {}
         self._pipeline: PipelinedKernels | None = None

@@ -26,7 +26,6 @@ from twoclock.engine import lane_program
 from twoclock.engine.c_engine import TOO_SHORT, CEngine
 from twoclock.engine.cuda_engine import CudaEngine
 from twoclock.engine.protocol import (
-    QUICK_TO_COMPILE,
     Engine,
     LaneState,
     Program,
@@ -38,17 +37,18 @@ from twoclock.engine.protocol import (
     step_on,
 )
 from twoclock.engine.run_batch import Instances, Lanes, partition
-from twoclock.protocols import Key, Method, Problem, PyTree, Scalar
+from twoclock.engine.stored_programs import StoredFunction
+from twoclock.protocols import Method, Problem, PyTree, Scalar
 
 EngineName = Literal["auto", "c", "cuda", "xla"]
 NAMES = get_args(EngineName)
 VARIABLE = "TWOCLOCK_ENGINE"
 
 # Cost of a step on XLA, in seconds: per group of lanes, per lane, and per number in a lane's state. Last, the seconds
-# from which a run is worth its own program, which takes about as long to build.
+# from which a run is worth its own program of C, which is compiled in the time that XLA takes to compile its own.
 _CPU_COST = (1.5e-6, 8e-8, 2.5e-9)
 _GPU_COST = (4e-5, 1e-9, 0.0)
-WORTH_COMPILING = 1.5
+WORTH_COMPILING = 0.25
 
 _spent: dict[Hashable, float] = {}  # on XLA in this process, in seconds, by kind of program
 _MAX_KINDS = 256
@@ -129,7 +129,7 @@ def predict_seconds(work: Lanes, steps: int, on_gpu: bool) -> float:
     per_group, per_lane, per_number = _GPU_COST if on_gpu else _CPU_COST
     count, seeds = work.shape
     methods, parts = partition(count, seeds, len(jax.devices()) if on_gpu else None)
-    state = jax.eval_shape(lambda: start(work)).state
+    state = start_shapes(work).state
     # A step touches only a few rows of a table.
     numbers = sum(leaf.size for leaf in jax.tree.leaves(state, is_leaf=is_table) if not is_table(leaf))
     return steps * (len(methods) * len(parts) * per_group + count * seeds * per_lane + numbers * per_number)
@@ -165,8 +165,8 @@ class Group:
         self.where, self.device = where, device
         self.instances, self.methods = self._here(lanes.instances), self._here(lanes.methods)
         self.bound = None if lanes.bound is None else np.float64(lanes.bound)
-        self.streams = self._here(_streams(np.asarray(lanes.seeds, np.uint32)))
-        noise = jax.eval_shape(partial(_noise, size=1, capacity=1), self.instances, self.streams, np.int32(0))
+        self.streams = self._here(prng.stream_words(lanes.seeds))
+        noise = jax.eval_shape(partial(_draw_noise, size=1, capacity=1), self.instances, self.streams, np.int32(0))
         count = sum(leaf.size for leaf in jax.tree.leaves(noise))
         # The program is compiled for blocks of this capacity, which may be partly filled.
         numbers = CPU_BLOCK_NUMBERS if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK_NUMBERS
@@ -201,28 +201,35 @@ def start(lanes: Lanes) -> LaneState:
     return _start(lanes.instances, lanes.methods, np.asarray(lanes.seeds, np.uint32), count=lanes.count)
 
 
-@partial(jax.jit, static_argnames="count")
-def _start(instances: Instances, methods: Method, seeds: np.ndarray, *, count: int) -> LaneState:
+def _start_lanes(instances: Instances, methods: Method, seeds: np.ndarray, *, count: int) -> LaneState:
     by_seed = jax.vmap(instances.exact(lane_start), in_axes=(instances.seed_axis, None, 0))
     return jax.vmap(by_seed, in_axes=(None, 0, None), axis_size=count)(instances.batched, methods, seeds)
 
 
-_streams = jax.jit(jax.vmap(prng.step_stream), compiler_options=QUICK_TO_COMPILE)
+_start = StoredFunction(_start_lanes, static_argnames="count")
 
 
-@partial(jax.jit, static_argnames=("size", "capacity"))
-def _noise(instances: Instances, streams: Key, first: Scalar, *, size: int, capacity: int) -> PyTree:
+def start_shapes(lanes: Lanes) -> LaneState:
+    """The shapes of that carry; the trace serves its compilation too."""
+    seeds = np.asarray(lanes.seeds, np.uint32)
+    shapes: LaneState = jax.eval_shape(partial(_start.jitted, count=lanes.count), lanes.instances, lanes.methods, seeds)
+    return shapes
+
+
+def _draw_noise(instances: Instances, words: jax.Array, first: Scalar, *, size: int, capacity: int) -> PyTree:
     """The noise of ``size`` steps from step ``first`` on, steps × seeds, padded to the capacity of a block."""
     by_seed = jax.vmap(instances.exact(lane_noise), in_axes=(instances.seed_axis, 0, None))
     by_step = jax.vmap(by_seed, in_axes=(None, None, 0))
-    noise = by_step(instances.batched, streams, first + jnp.arange(size, dtype=jnp.int32))
+    noise = by_step(instances.batched, prng.stream_of(words), first + jnp.arange(size, dtype=jnp.int32))
     # Rows that no step reads; a key of JAX cannot be padded with zeros.
     spare = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], (capacity - size, *leaf.shape[1:])), noise)
     return jax.tree.map(lambda leaf, rest: jnp.concatenate([leaf, rest]), noise, spare)
 
 
-@jax.jit
-def _advance(
+_noise = StoredFunction(_draw_noise, static_argnames=("size", "capacity"))
+
+
+def _advance_lanes(
     instances: Instances, methods: Method, carry: LaneState, noise: PyTree, span: jax.Array, bound: Scalar | None
 ) -> LaneState:
     """For a span (first, lo, hi) steps first+lo … first+hi−1, on a block of noise that begins at step ``first``."""
@@ -252,3 +259,6 @@ def _advance(
     begin = turned(carry.state, 1, -1), (carry.env, carry.alive, carry.last)
     state, rest = jax.lax.fori_loop(lo, hi, body, begin)
     return LaneState(turned(state, -1, 1), *rest)
+
+
+_advance = StoredFunction(_advance_lanes)

@@ -19,6 +19,7 @@ from twoclock.engine import protocol
 from twoclock.engine.protocol import LaneState, Operators, is_table
 from twoclock.engine.rare_branches import RareSteps
 from twoclock.engine.run_batch import Lanes
+from twoclock.engine.stored_programs import StoredFunction
 from twoclock.engine.tracing import TracedProgram
 from twoclock.protocols import Method, Problem, PyTree, Scalar
 
@@ -120,12 +121,6 @@ def tables(work: Lanes) -> list[np.ndarray | jax.Array]:
     """Return the arrays that a program reads, in its order, before its constants."""
     bound = [] if work.bound is None else [np.asarray(work.bound, jnp.result_type(float))]
     return [*jax.tree.leaves(work.instances.batched), *jax.tree.leaves(work.methods), *bound]
-
-
-def seed_streams(work: Lanes) -> jax.Array:
-    return jax.jit(prng.stream_words, compiler_options=protocol.QUICK_TO_COMPILE)(
-        jnp.asarray(np.asarray(work.seeds, np.uint32))
-    )
 
 
 def _cached(kind: Hashable, make: Callable[[], T]) -> T:
@@ -239,7 +234,7 @@ def difference_from_xla(
         lanes.bound,
     )
     expected = jax.tree.map(lambda leaf: np.asarray(leaf)[where], carry)
-    words = np.asarray(seed_streams(some))
+    words = prng.stream_words(some.seeds)
     for k in range(lo, lo + CHECKED_STEPS):
         expected = step_on_xla(some, words, expected, k)
     found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
@@ -257,9 +252,7 @@ def _spread(count: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int)).tolist()
 
 
-# Hardly optimised, since a check has to be quick: LLVM would take many minutes for some steps of one lane.
-@partial(jax.jit, static_argnames=("axis", "traced"), compiler_options=protocol.QUICK_TO_COMPILE)
-def _xla_step(*arguments: PyTree, axis: int | None, traced: TracedProgram | None) -> LaneState:
+def _step_lanes(*arguments: PyTree, axis: int | None, traced: TracedProgram | None) -> LaneState:
     """Take one step of all lanes; ``traced`` distinguishes functions that have changed since they were compiled.
 
     One lane after the other, so that the bits of a lane do not depend on how many there are.
@@ -275,3 +268,7 @@ def _xla_step(*arguments: PyTree, axis: int | None, traced: TracedProgram | None
         return jax.lax.map(of_seed, (None if axis is None else problem, of_seeds, words))
 
     return jax.lax.map(of_method, (methods, carry))
+
+
+# Hardly optimised, since a check has to be quick: LLVM would take many minutes for some steps of one lane.
+_xla_step = StoredFunction(_step_lanes, static_argnames=("axis", "traced"), compiler_options=protocol.QUICK_TO_COMPILE)

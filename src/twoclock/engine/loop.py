@@ -124,16 +124,20 @@ def drive(
     threads = ThreadPoolExecutor(run_batch.count_threads())
     with traced.separate_traces(), readable_callback_errors(), threads as pool:
         rows = list(rows)
+        latest = None if checkpoints is None else checkpoints.latest()
+        if latest is not None and engine == "auto":
+            engine = NAMES[int(latest[1]["engine"])]
+        # The C compiler works while XLA compiles the start.
+        chosen = choose(engine, work, marks[-1], block, learns)
         if carry is None:
             carry = start(work)
             compatibility.check_start(carry.state.theta, carry.state.omega)
-        if checkpoints is not None and (latest := checkpoints.latest()) is not None:
+        if latest is not None:
             step, tree = latest
             leaves, rows = from_arrays(tree)
             carry = take_up(carry, leaves)
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
-            engine = NAMES[int(tree["engine"])] if engine == "auto" else engine
-        saved, chosen = time.monotonic(), choose(engine, work, marks[-1], block, learns)
+        saved = time.monotonic()
         parts = [program.place(carry) for program in chosen.programs]
         stride = chosen.programs[0].stride
 

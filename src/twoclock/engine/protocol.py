@@ -16,6 +16,7 @@ import numpy as np
 
 from twoclock import prng, tree_math
 from twoclock.engine.run_batch import Instances, Lanes
+from twoclock.engine.stored_programs import StoredFunction
 from twoclock.intervals.bootstrap import TRACKED
 from twoclock.protocols import Key, Method, Problem, PyTree, RowTable, Scalar, pytree
 
@@ -180,18 +181,20 @@ def _of_all_lanes(instances: Instances, methods: Method, carry: LaneState) -> di
     return by_method(instances.batched, methods, carry.state, carry.env)
 
 
-_measure = jax.jit(_of_all_lanes)
-_measure_quickly = jax.jit(_of_all_lanes, compiler_options=QUICK_TO_COMPILE)
+_measure = StoredFunction(_of_all_lanes)
+_measure_quickly = StoredFunction(_of_all_lanes, compiler_options=QUICK_TO_COMPILE)
 
 
-@jax.jit
-def _measure_at(instances: Instances, estimates: tuple[PyTree, PyTree], env: PyTree) -> tuple[PyTree, PyTree]:
+def _of_estimates(instances: Instances, estimates: tuple[PyTree, PyTree], env: PyTree) -> tuple[PyTree, PyTree]:
     def measure(problem: Problem, estimate: tuple[PyTree, PyTree], env: PyTree) -> tuple[PyTree, PyTree]:
         return problem.measure(*estimate), problem.report(env)
 
     by_seed = jax.vmap(instances.exact(measure), in_axes=(instances.seed_axis, 0, 0))
     found: tuple[PyTree, PyTree] = jax.vmap(by_seed, in_axes=(None, 0, 0))(instances.batched, estimates, env)
     return found
+
+
+_measure_at = StoredFunction(_of_estimates, compiler_options=QUICK_TO_COMPILE)
 
 
 def estimate_each(method: Method, state: PyTree, program: str) -> tuple[PyTree, PyTree]:

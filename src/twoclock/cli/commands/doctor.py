@@ -24,7 +24,7 @@ def command(args: Sequence[str]) -> int:
 
     found, cache = compiler.find(), compiler.open_cache()
     devices = jax.devices()
-    programs = list(cache.folder.glob("*.so"))
+    programs = [path for kind in ("*.so", "*.xla") for path in cache.folder.glob(kind)]
     megabytes = sum(path.stat().st_size for path in programs) / 2**20
     rows = [
         ("C compiler", found if isinstance(found, str) else f"{' '.join(found.command)}: {found.version}"),
