@@ -29,7 +29,7 @@ Product = Callable[[Float[np.ndarray, " n"]], Array]
 
 _log = logging.getLogger("twoclock")
 _PROBES, _PROBE_NUMBERS = 256, 1 << 22  # batches for the measurement of curvature, and the most numbers in them
-_PATIENCE = 1.0  # seconds of measuring without a word
+_PATIENCE = 1.0  # seconds of measuring before it is announced
 _DENSE = 128  # the most unknowns for which the matrix itself is formed
 _FLAT = 1e-7
 
