@@ -14,7 +14,7 @@ import numpy as np
 from faults._children import python
 
 NAME = "the cache of programs"
-TRIALS = 30
+TRIALS = 25
 SOLVE = """
 import twoclock as tc
 r = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 1_000_000, 4)

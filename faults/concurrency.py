@@ -9,7 +9,7 @@ import numpy as np
 from faults._children import python
 
 NAME = "threads, forks and signals"
-TRIALS = 42
+TRIALS = 36
 HEAD = """
 import asyncio, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")

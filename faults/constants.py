@@ -15,7 +15,7 @@ import twoclock as tc
 from faults._worker import differs
 
 NAME = "constants changed"
-TRIALS = 80
+TRIALS = 64
 STEPS = tc.Standard(0.5, 0.5)
 _BOX = {"c": 0.0}
 

@@ -15,7 +15,7 @@ import twoclock as tc
 from faults._worker import foreign
 
 NAME = "C against XLA"
-TRIALS = 160
+TRIALS = 120
 FLOATS = (
     0.0,
     -0.0,

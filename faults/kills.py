@@ -33,7 +33,7 @@ tc.sweep({"bowl": tc.problems.quadratic(dim=2), "walk": tc.problems.walk_tabular
 
 def trials(scale: float, seed: int) -> Iterator[Trial]:
     rng = random.Random(seed)
-    many = max(int(8 * scale), 1)
+    many = max(int(6 * scale), 1)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         root = Path(name)
         yield from _runs(root, rng, many)

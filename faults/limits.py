@@ -11,7 +11,7 @@ import numpy as np
 from faults._children import complaint, twoclock, way_on
 
 NAME = "limits of the machine"
-TRIALS = 30
+TRIALS = 25
 COMMANDS = (
     ("run", "quadratic", "fast", "--steps", "2000", "--seeds", "4", "--problem.dim", "2"),
     ("run", "boyan", "polyak", "--steps", "500", "--seeds", "2"),

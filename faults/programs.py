@@ -14,7 +14,7 @@ import twoclock as tc
 from faults._worker import foreign
 
 NAME = "odd step programs"
-TRIALS = 60
+TRIALS = 40
 
 
 def _loop(v: Any, n: int) -> Any:
