@@ -124,8 +124,7 @@ def test_a_full_disk_of_the_cache_leaves_the_run_to_xla(monkeypatch, tmp_path, c
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(compiler.Path, call, full)
-    monkeypatch.setattr(compiler.tempfile, "TemporaryDirectory", full)
-    compiler._temporary_folder.cache_clear()
+    monkeypatch.setattr(compiler, "_temporary_folder", full)
     falls_back("No space left on device")
 
 
