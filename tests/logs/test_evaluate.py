@@ -36,9 +36,11 @@ def test_a_hand_computed_value_and_interval():
     )  # fmt: skip
     v = tc.evaluate(log, np.ones((1, 1)), gamma, **BARE)
     episodes = np.tile([delta[:2].sum(), delta[2], delta[3:].sum()], 10) / (10 * denominator)
-    # One row more: it ends or leads back, γ·value; here residuals are larger than what that moves.
-    further = 10 * (delta**2).sum() / 49 / (10 * denominator) ** 2
-    assert v.se == pytest.approx(np.sqrt(30 / 29 * (episodes**2).sum() + further), rel=1e-12)
+    # Half a row more: it leads back, from where 2 of 5 did, or where any row leads.
+    further = (0.6**2 + 0.4 * 0.6) / 4 * (gamma * value / (10 * denominator)) ** 2
+    # Half an episode more like the largest error, and half of one like the smallest.
+    more = (episodes.max() ** 2 + episodes.min() ** 2) / 2
+    assert v.se == pytest.approx(np.sqrt(30 / 29 * (episodes**2).sum() + further + more), rel=1e-12)
     assert v.value == pytest.approx(value, rel=1e-12)
 
 
@@ -214,7 +216,7 @@ def test_a_saved_value_is_read_back(tmp_path):
         ({"features": lambda s, a: np.zeros((len(s), 3))}, "`features` are 0 for every pair"),
         ({"features": tc.logs.features.Rbf}, r"must be an object, got the class Rbf; write Rbf\(…\)"),
         ({"start": [[1, 2], [3]]}, "`start` must be an array of states"),
-        ({"start": [0, "a", None]}, r"`start` must be states like the log's \(int64\)"),
+        ({"start": [0, "a", None]}, "`start` must be states like the log's, such as "),
         ({"start": "nowhere"}, "`start` must be 'visited'"),
         ({"log": 3}, "`log` must be what `tc.logs.read"),
         ({"on": "moon"}, "`on` must be 'local' or 'ray'"),

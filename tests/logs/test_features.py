@@ -8,6 +8,9 @@ import logged
 import twoclock as tc
 from twoclock.logs import sufficient_stats
 from twoclock.logs.dataset import Log
+from twoclock.logs.features import SideBySide, build
+from twoclock.logs.policies import Actions
+from twoclock.logs.unseen_pairs import with_alike
 
 BARE = {"bootstrap": 0, "compare": False}
 
@@ -197,3 +200,46 @@ def test_states_that_never_come_back_get_the_remedy_at_once():
         tc.InputError, match=r"needs states that come back, and of .* are different.*take features='rbf'"
     ):
         tc.evaluate(plane(), steer, 0.9)
+
+
+@pytest.mark.parametrize("kind", ["table", "tiles", "function", "side by side"])
+def test_products_with_coefficients_are_those_of_the_rows(kind):
+    columns = linear_log(60)
+    columns["a"] = (columns["a"] > 0).astype(int)
+    columns["x"], columns["x2"] = columns["x"].round(1), columns["x2"].round(1)
+    log = read(columns)
+    some = {
+        "table": with_alike(build("onehot", log), log, lambda f, arguments, parts: (f(*arguments, i) for i in parts)),
+        "tiles": build(tc.logs.features.Tiles(2, 3), log),
+        "function": build(line, log),
+    }
+    features = some.get(kind) or SideBySide((some["tiles"], some["function"], build("rbf", log)))
+    batch, rng = next(log.batches(0)), np.random.default_rng(0)
+    c, law = rng.standard_normal((features.size, 3)), Actions(rng.dirichlet(np.ones(2), size=len(batch)))
+    encoded = features.encode(batch.state)
+    pairs, mean = features.pairs(encoded, batch.action), features.mean(encoded, law)
+    assert pairs.shape == (len(batch), features.size)
+    np.testing.assert_allclose(features.pairs_times(encoded, batch.action, c), pairs @ c, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(features.mean_times(encoded, law, c), mean @ c, rtol=1e-9, atol=1e-9)
+
+
+def test_numbers_that_are_text_get_their_own_reason():
+    x = np.random.default_rng(0).normal(size=400)
+    columns = {"state": x.astype(str), "action": np.zeros(400, int), "reward": x, "terminated": np.ones(400)}
+    for features in ("onehot", "rbf"):
+        with pytest.raises(tc.InputError, match=r"numbers written as text: convert them, as with `pandas.to_numeric`"):
+            tc.evaluate(tc.logs.read(columns), np.ones((1, 1)), 0.9, features)
+    with pytest.raises(tc.InputError, match="`state` has numbers written as text: convert it"):
+        tc.logs.read({**columns, "other": x}, state=["state", "other"])
+
+
+def test_a_sum_without_end_is_refused():
+    columns = {"state": np.zeros(400, int), "action": np.zeros(400, int), "reward": np.ones(400)}
+    with pytest.raises(tc.InputError, match="`gamma` is 1 and no episode of the log terminates"):
+        tc.evaluate(tc.logs.read(columns, terminated=None), np.ones((1, 1)), 1.0)
+
+
+def test_a_start_of_another_kind_is_refused():
+    columns = {"state": np.tile(["a", "b"], 200), "action": np.zeros(400, int), "reward": np.ones(400)}
+    with pytest.raises(tc.InputError, match="`start` must be states like the log's, such as 'a'"):
+        tc.evaluate(tc.logs.read(columns, terminated=None), lambda s: np.ones((len(s), 1)), 0.9, start=[0])

@@ -73,12 +73,12 @@ THRESHOLDS = {
     "mspbe": Threshold(6.0, _NEVER, "see whether the world changed, or episodes are not independent"),
     "features": Threshold(2.5, _NEVER, "take richer features"),
     "tails": Threshold(
-        0.85, _NEVER, "see whether that one is recorded rightly; log more, since rare events decide here"
+        0.6, _NEVER, "see whether that one is recorded rightly; log more, since rare events decide here"
     ),
     "estimators": Threshold(3.0, _NEVER, "find out which one is wrong: features, propensities, or episodes cut off"),
     "ratios": Threshold(FEW_EPISODES, 0, "do not believe PDIS and WIS here; LSTD-Q needs no ratios", True),
     "possible": Threshold(0.0, 0.01, "the features extrapolate: take others, or a policy closer to the log"),
-    "width": Threshold(0.5, 1.0, _MORE),
+    "width": Threshold(1.0, 1.0, _MORE),
 }
 
 
@@ -108,10 +108,12 @@ def diagnose(
     unit = "blocks" if stream else "episodes"
     found: list[Diagnostic] = []
 
-    def say(key: str, value: float, sentence: str) -> None:
+    def say(key: str, value: float, sentence: str, also: str = "") -> None:
         limit = THRESHOLDS[key]
+        if key == "outside" and table is not None:  # the interval of a table includes this error
+            limit = limit._replace(warning=limit.fatal)
         grade = limit.grade(value) if key != "ratios" or name in ("pdis", "wis") else "note"
-        found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy))
+        found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy + also))
 
     def distance(other: ValueEstimate) -> tuple[float, float]:
         """The difference of two estimates, and its number of standard errors."""
@@ -127,8 +129,10 @@ def diagnose(
         return min(_standard_errors(gap, noise, main.value), 3 * _standard_errors(gap, whole.se, main.value))
 
     share, table = unseen_share(context), table_of(context.estimand.features)
-    say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for")
-    if table is not None:
+    logged = table is None or context.estimand.log.propensities > 0
+    also = "" if logged else "; if the behaviour's probabilities are known, read the log with `propensity=…`"
+    say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for", also)
+    if table is not None and share <= THRESHOLDS["outside"].fatal:
         missed = unseen_error(context)
         z = _standard_errors(missed, band.se, main.value)
         say(

@@ -22,7 +22,7 @@ from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.estimators.importance_sampling import weighted_returns
 from twoclock.logs.fallback import answer_large_table, answer_otherwise
-from twoclock.logs.feature_check import richer_features, value_shift
+from twoclock.logs.feature_check import richer_features, value_shifts
 from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Discrete, Gaussian, Policy
@@ -125,6 +125,11 @@ def evaluate(
             f"`anytime` begins at {first:,} transitions and the log has {log.rows:,}; look later, or say when you "
             f"first look, `anytime={log.rows}`"
         )
+    if gamma == 1 and log.cut == log.episodes:
+        raise InputError(
+            "`gamma` is 1 and no episode of the log terminates, so the sum of rewards has no end; take gamma below 1, "
+            "or name the column of terminations in `read(…, terminated=…)`"
+        )
     log, policies = _widen_actions(log, policy)
     starts = None if start is None or isinstance(start, str) else _start_states(start, log)
     built = build(features, log, None if starts is None else starts[0])
@@ -137,7 +142,7 @@ def evaluate(
         folder = None if checkpoint is None else storage.writable(checkpoint)
         built = with_alike(built, log, map_parts)
         for name, one in policies.items():
-            estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str), bool(bootstrap))
+            estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str))
             context = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything)
             richer = list[Estimand]()
             if compare and table_of(built) is None:
@@ -206,7 +211,7 @@ def _estimand(
     gamma: float,
     starts: tuple[np.ndarray, np.ndarray] | None,
     visited: bool,
-    resampled: bool,
+    resampled: bool = True,
 ) -> Estimand:
     """Choose the numbers of groups and clusters, and set the start states if they are not those of the log."""
     stream, d = log.episodes < _FEW_EPISODES, features.size
@@ -253,9 +258,11 @@ def _estimate(
     if own := diagnostics.own_diagnostics(estimates[main]):  # LSTD-Q's checks do not apply
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
-    shifts = tuple(value_shift(context, other) for other in richer)
+    shifts = value_shifts(context, richer) if richer else ()
     estimates = {
-        name: dataclasses.replace(one, thin=thin, shifts=shifts) if one.fixed_point else one
+        name: dataclasses.replace(one, thin=thin, shifts=shifts, studentized=context.studentized)
+        if one.fixed_point
+        else one
         for name, one in estimates.items()
     }
     if estimates[main].influence is not None:
@@ -312,10 +319,10 @@ def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray]:
     if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
         weights = check_distribution("start", states, len(states), "or give the states themselves as whole numbers")
         return np.flatnonzero(weights), weights[weights > 0]
-    if states.dtype.kind == "O" and example.dtype.kind != "O":
+    if states.dtype.kind == "O" or (states.dtype.kind == "U") != (example.dtype.kind == "U"):
         raise InputError(
-            f"`start` must be states like the log's ({example.dtype}) or a distribution over them, "
-            f"got {short_repr(start)}"
+            f"`start` must be states like the log's, such as {short_repr(example[0].tolist())}, or a distribution over "
+            f"them, got {short_repr(start)}"
         )
     if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
         states = states[None]

@@ -14,21 +14,13 @@ Reference: Sargan, *The estimation of economic relationships using instrumental 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from twoclock.logs.dataset import Log, rows_as_labels
 from twoclock.logs.estimators import EstimatorContext, Influence
-from twoclock.logs.features import (
-    Crossed,
-    Joint,
-    OneHot,
-    PairFeatures,
-    Rbf,
-    build,
-    table_of,
-    to_dense,
-    vectors,
-)
+from twoclock.logs.features import Crossed, OneHot, PairFeatures, Rbf, SideBySide, build, table_of, vectors
 from twoclock.logs.linear_systems import Basis, solve_lstd
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
@@ -57,50 +49,46 @@ def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None 
     except InputError:  # states that are text
         return None
     # Beside very many features, the new ones alone: a matrix of all would be too large.
-    parts = added if features.size > MOST_DENSE // 2 else [features, *added]
-
-    def side_by_side(state: np.ndarray, action: np.ndarray) -> np.ndarray:
-        return np.hstack([to_dense(part.pairs(part.encode(state), action)) for part in parts])
-
-    numbers = None if log.actions is None else np.arange(len(log.actions))
-    return Joint(side_by_side, sum(part.size for part in parts), numbers)
+    return SideBySide(tuple(added if features.size > MOST_DENSE // 2 else [features, *added]))
 
 
-def value_shift(context: EstimatorContext, richer: Estimand) -> tuple[float, Influence]:
+def value_shifts(context: EstimatorContext, richer: Sequence[Estimand]) -> tuple[tuple[float, Influence], ...]:
     """How far the value of the linear fixed point moves, and the contribution of each cluster to its error.
 
     Args:
         context: of the estimate.
-        richer: the same estimand with richer features, or with traces.
+        richer: the same estimand with richer features, or with traces; each gives one shift.
     """
-    parts, log = range(len(richer.log.parts)), richer.log
-    some = parts[:: max(1, -(-log.rows // _ROWS))]
-    sums = Moments.zeros(richer, range(richer.groups))
-    for part in context.mapper(part_moments, (richer,), some):
-        sums.add(part)
-    basis = Basis.of(sums.C)
-    x = solve_lstd(*sums.total(), basis).x * float(sums.rows.sum()) / log.rows
-    solution = context.solution
-    passes = context.mapper(part_projection, (context.estimand, richer, solution.theta, solution.x, x), parts)
-    found = np.zeros((context.estimand.clusters, 2))
-    for first, projections in passes:
+    log, weights = context.estimand.log, []
+    parts = range(len(log.parts))
+    for other in richer:
+        sums = Moments.zeros(other, range(other.groups))
+        for part in context.mapper(part_moments, (other,), parts[:: max(1, -(-log.rows // _ROWS))]):
+            sums.add(part)
+        x = solve_lstd(*sums.total(), Basis.of(sums.C)).x
+        weights.append(x[:, None] * float(sums.rows.sum()) / log.rows)
+    solution, found = context.solution, np.zeros((context.estimand.clusters, 1 + len(richer)))
+    own = np.column_stack([solution.theta, solution.x])
+    for first, projections in context.mapper(part_projections, (context.estimand, richer, own, weights), parts):
         found[first : first + len(projections)] += projections
-    gap = float(found[:, 0].sum())
-    return gap, found[:, 0] - found[:, 1] - gap / len(found)
+    gaps = found.sum(axis=0)
+    return tuple((float(gaps[i]), found[:, i] - found[:, 0] - gaps[i] / len(found)) for i in range(1, found.shape[1]))
 
 
-def part_projection(
-    estimand: Estimand, richer: Estimand, theta: np.ndarray, x: np.ndarray, x_richer: np.ndarray, part: int
+def part_projections(
+    estimand: Estimand, richer: Sequence[Estimand], own: np.ndarray, weights: Sequence[np.ndarray], part: int
 ) -> tuple[int, np.ndarray]:
-    """Σw⁺δ and Σwδ of each cluster of a part, and the number of its first cluster."""
+    """Σwδ and, for each of the richer, Σw⁺δ of each cluster of a part, and the number of its first cluster."""
     span = estimand.span(part, estimand.clusters)
-    sums = np.zeros((len(span), 2))
+    sums = np.zeros((len(span), 1 + len(richer)))
     for batch in estimand.log.batches(part):
-        phi, after = estimand.rows(batch)
-        delta = batch.reward + estimand.gamma * (after @ theta) - phi @ theta
-        added = phi if richer.traced else richer.features.pairs(richer.features.encode(batch.state), batch.action)
-        weights = richer.instruments(added, batch) @ x_richer, phi @ x
+        here, ahead = estimand.products(batch, own)
+        delta = batch.reward + estimand.gamma * ahead[:, 0] - here[:, 0]
+        columns = [here[:, 1:]]
+        for other, x in zip(richer, weights, strict=True):
+            weight = other.features.pairs_times(other.features.encode(batch.state), batch.action, x)
+            columns.append(other.instruments(weight, batch))
         at = estimand.index(batch, estimand.clusters) - span.start
         runs = run_starts(at)
-        sums[at[runs]] += np.add.reduceat(np.column_stack(weights) * delta[:, None], runs, axis=0)
+        sums[at[runs]] += np.add.reduceat(np.hstack(columns) * delta[:, None], runs, axis=0)
     return span.start, sums

@@ -23,6 +23,7 @@ _RIDGE = 1e-10  # for overlapping sparse features, relative to their squares; re
 _REFINEMENTS, _POWER_STEPS = 2, 12
 _DENSE_SPECTRUM = 400
 _AT_ONCE = 1 << 23  # numbers
+_LEAST_SHARE = 0.2  # of the standard error; a resample without the rare event that carries it would have none
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,23 +162,64 @@ def _solve_overlapping(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis)
     return LstdSolution(basis.up(theta), basis.up(x), norms[0] * norms[1])
 
 
-def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "b g"]) -> Float[np.ndarray, " b"]:
+def bootstrap_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "r g"]) -> Float[np.ndarray, " r"]:
     """Solve for φ̄₀ᵀθ on resamples of whole groups of episodes, given the count of each group."""
     if moments.is_sparse:
         totals = (moments.total(weights) for weights in counts)
         return np.array([phi0 @ solve_lstd(A, b, phi0, basis).theta for A, b, phi0 in totals])
     A = np.stack([basis.matrix(one) for one in moments.A])
-    b, phi0 = basis.down(moments.b), basis.down(moments.phi0)
-    values = []
-    for some in np.array_split(counts, -(-len(counts) * basis.rank**2 // _AT_ONCE)):
-        sums, right = fill_empty_rows(np.tensordot(some, A, 1)), (some @ b)[..., None]
-        try:
-            theta = np.linalg.solve(sums, right)[..., 0]
-        except np.linalg.LinAlgError:  # a resample that lacks a combination of features
-            theta = (np.linalg.pinv(sums, 1e-12) @ right)[..., 0]
-        start = some @ phi0 / np.maximum(some @ moments.starts, 1)[:, None]
-        values.append(((start if moments.start is None else basis.down(moments.start)) * theta).sum(axis=1))
-    return np.concatenate(values)
+    solved = (_resampled(moments, basis, A, some) for some in _few_at_once(counts, basis))
+    return np.concatenate([(start * theta).sum(axis=1) for _, theta, start in solved])
+
+
+def studentized_values(moments: Moments, basis: Basis, counts: Float[np.ndarray, "r g"]) -> Float[np.ndarray, " r"]:
+    """(v* − v̂)/se* on resamples of groups of episodes: v* and its standard error se* are those of the resample.
+
+    The standard error is from the sums of groups, Σ_g (xᵀ(b_g − A_gθ) + start)², with the resample's own θ and x. So
+    the law of this ratio includes how the error of the estimate and its standard error depend on each other.
+    """
+    A, b, phi0 = np.stack([basis.matrix(one) for one in moments.A]), basis.down(moments.b), basis.down(moments.phi0)
+    found = []
+    for some in _few_at_once(np.vstack([np.ones(counts.shape[1]), counts]), basis):
+        sums, theta, start = _resampled(moments, basis, A, some)
+        x = _solve_each(sums.swapaxes(1, 2), start)
+        value = (start * theta).sum(axis=1)
+        scores = x @ b.T - (np.tensordot(x, A, (1, 1)) * theta[:, None]).sum(axis=2)
+        if moments.start is None:
+            scores += (theta @ phi0.T - np.outer(value, moments.starts)) / np.maximum(some @ moments.starts, 1)[:, None]
+        mean = (some * scores).sum(axis=1, keepdims=True) / some.sum(axis=1, keepdims=True)
+        found.append(np.stack([value, np.sqrt((some * (scores - mean) ** 2).sum(axis=1))]))
+    value, se = np.hstack(found)
+    if not se[0] > 0:
+        return np.zeros(len(counts))
+    return (value[1:] - value[0]) / np.maximum(se[1:], _LEAST_SHARE * se[0])
+
+
+def _resampled(
+    moments: Moments, basis: Basis, A: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, θ and φ̄₀ of each resample; a row of A that a resample lacks is that of the whole log."""
+    b = basis.down(moments.b)
+    sums, right = np.tensordot(counts, A, 1), counts @ b
+    lacking = ~sums.any(axis=2)
+    sums = np.where(lacking[..., None], A.sum(axis=0), sums)
+    right = np.where(lacking, b.sum(axis=0), right)
+    start = counts @ basis.down(moments.phi0) / np.maximum(counts @ moments.starts, 1)[:, None]
+    if moments.start is not None:
+        start = np.broadcast_to(basis.down(moments.start), start.shape)
+    return sums, _solve_each(sums, right), start
+
+
+def _few_at_once(counts: np.ndarray, basis: Basis) -> list[np.ndarray]:
+    """Parts of the resamples whose matrices fit in memory together."""
+    return np.array_split(counts, -(-len(counts) * basis.rank * max(basis.rank, counts.shape[1]) // _AT_ONCE))
+
+
+def _solve_each(matrices: np.ndarray, right: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.solve(matrices, right[..., None])[..., 0]
+    except np.linalg.LinAlgError:  # a resample that lacks a combination of features
+        return (np.linalg.pinv(matrices, 1e-12) @ right[..., None])[..., 0]
 
 
 def step_radius(A: Matrix, C: Matrix, basis: Basis) -> float:

@@ -88,6 +88,15 @@ def is_text(column: np.ndarray) -> bool | None:
     return next((isinstance(entry, str) for entry in column.ravel() if entry is not None), None)
 
 
+def is_written_number(column: np.ndarray) -> bool:
+    """Whether labels are text and each is a number."""
+    entries = [entry for entry in column.ravel().tolist() if entry is not None]
+    try:
+        return bool(entries) and all(isinstance(entry, str) and np.isfinite(float(entry)) for entry in entries)
+    except ValueError:
+        return False
+
+
 def _numbers(name: str, column: np.ndarray) -> np.ndarray:
     """Convert to floats; an entry that is no number becomes NaN, which the rules then report."""
     if column.dtype.kind == "O":
@@ -157,9 +166,12 @@ def in_roles(columns: Columns, roles: Roles) -> RawRows:
         if True in text:
             if False in text:
                 one, other = names[text.index(True)], names[text.index(False)]
+                remedy = f"make all of them text, as with `frame[{short_repr(other)}].astype(str)`, or all numbers"
+                if is_written_number(some[text.index(True)]):
+                    remedy = f"`{one}` has numbers written as text: convert it, as with `pandas.to_numeric`"
                 raise InputError(
                     f"`source` columns `{one}` and `{other}` are text and numbers, and together they are no state of "
-                    f"one kind; make all of them text, as with `frame[{short_repr(other)}].astype(str)`, or all numbers"
+                    f"one kind; {remedy}"
                 )
             return np.column_stack([column.astype(object) for column in some])
         return np.column_stack([_numbers(name, column) for name, column in zip(names, some, strict=True)])

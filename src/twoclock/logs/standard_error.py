@@ -1,21 +1,24 @@
 """Standard errors and intervals of estimates from a log.
 
-    se² = Σ_clusters ψ² · k/(k − 1)  +  Σ_missing ⅛(xd)²  +  (ℓ (max Q − min Q)/2)²
+    se² = Σ_clusters ψ² · k/(k − 1)  +  ½(max ψ² + min ψ²)  +  Σ_missing rows (xd)²  +  (ℓ (max Q − min Q)/2)²
 
-* ψ is the contribution of a cluster of episodes to the error.
+* ψ is the contribution of a cluster of episodes to the error. Half a cluster more like the largest, and half of one
+like the smallest, are added: where tails are heavy the sample lacks its largest about as often as not.
 * A pair of a table that was seen n times has the weight x in each row. Its n rows fit their own mean, so n equal rows
-have no residual, although the next row may differ. So half a row is added. It leads where any row of its state leads,
-or stays; its spread is the mean residual of the state or of the log, whichever is larger. Such a row is a rare event,
-so its error is skewed: a pair that never failed in twenty rows may fail once in eight, but not less often than never.
+have no residual, although the next row may differ. So half a row is added, which leads where any row of its state
+leads, or stays; such a row is a rare event, so its error is skewed. Residuals smaller than those of the log are
+replaced in part by these, ``_borrowed``.
 * ℓ is the share of the policy's path that leads to pairs without data in the log.
 
 The interval is value ± t·se. It is widened to the interval with corrected skewness where that is wider: with few
-episodes and large but rare rewards, a symmetric interval is wrong on the side of the tail. It is also widened to the
+episodes and large but rare rewards, a symmetric interval is wrong on the side of the tail. It is widened to bootstrap-t
+too: where the log lacks rare states, the estimate and its standard error are wrong together. And it is widened to the
 intervals with richer features and with traces, since these comparisons show only up to their noise whether the features
 represent the value.
 
-Reference: Hall, *On the removal of skewness by transformation*, 1992; Agresti & Coull, *Approximate is better than
-"exact"*, 1998, for observations that are added.
+Reference: Hall, *On the removal of skewness by transformation*, 1992; Hall, *The bootstrap and Edgeworth expansion*,
+1992, for bootstrap-t; Agresti & Coull, *Approximate is better than "exact"*, 1998, for observations that are added;
+Bühlmann, *Experience rating and credibility*, 1967.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from twoclock.logs.features import table_of
 from twoclock.logs.unseen_pairs import unseen_share
 
 _TINY = 1e-300
+_MORE = 1 / 2  # how often a log lacks a cluster as far off as its largest, or as its smallest
 _RATE = 1 / 8  # how often a log lacks each of the four rows that represent half a row of a pair
 
 
@@ -50,6 +54,7 @@ def interval(
     *,
     stream: bool = False,
     missing: Float[np.ndarray, " p"] | None = None,
+    studentized: Float[np.ndarray, " b"] | None = None,
     stretch: float = 1.0,
 ) -> Interval:
     """The interval of a value from the contributions of clusters to its error, which sum to about 0.
@@ -60,6 +65,7 @@ def interval(
         level: the coverage.
         stream: whether clusters follow each other in one stream.
         missing: the errors of rows that the log may lack, as ``thin_errors`` gives them.
+        studentized: (v* − v̂)/se* on resamples.
         stretch: the factor by which an interval that holds at many looks is longer.
 
     >>> import numpy as np
@@ -72,20 +78,25 @@ def interval(
     blocks = block_statistics(influence, stream=stream)
     clustered, freedom = float(blocks.error[0]), float(blocks.freedom)
     missing = np.zeros(0) if missing is None else missing
-    se = float(np.hypot(clustered, np.linalg.norm(missing)))
-    if not freedom > 0 or not np.isfinite(se):
-        return Interval(se, int(blocks.blocks), -np.inf, np.inf)
     sums = in_blocks(influence)[0] if stream else influence
     off = sums - sums.mean()
+    ends = np.array([off.max(), off.min()])
+    se = float(np.sqrt(clustered**2 + missing @ missing + _MORE * ends @ ends))
+    if not freedom > 0 or not np.isfinite(se):
+        return Interval(se, int(blocks.blocks), -np.inf, np.inf)
     squares, cubes, fourths = ((off**power).sum() for power in (2, 3, 4))
     # Satterthwaite: if few clusters carry the error, the degrees of freedom are those of few clusters.
     freedom = min(freedom, 2 * float(squares**2 / max(fourths - squares**2 / len(off), _TINY)))
     t = stretch * float(stdtrit(max(freedom, 2.0), (1 + level) / 2))
-    # The skewness of the estimate is that of its clusters over √k, and of the counts of missing rows, by their shares.
-    counts = float((missing**3).sum()) / _RATE**0.5
+    # The skewness of the estimate is that of its clusters over √k, and of the counts of what is missing.
+    counts = float((missing**3).sum()) / _RATE**0.5 + _MORE * float((ends**3).sum())
     skewness = (float(cubes / max(squares**1.5, _TINY)) * clustered**3 + counts) / max(se**3, _TINY)
     # The statistic lies between these quantiles, so the value lies between the estimate minus either.
-    low, high = -max(t, _corrected(t, skewness)), -min(-t, _corrected(-t, skewness))
+    above, below = max(t, _corrected(t, skewness)), min(-t, _corrected(-t, skewness))
+    if studentized is not None:
+        least, most = stretch * np.quantile(studentized, ((1 - level) / 2, (1 + level) / 2))
+        above, below = max(above, float(most)), min(below, float(least))
+    low, high = -above, -below
     return Interval(se, int(blocks.blocks), value + low * se, value + high * se)
 
 
@@ -109,13 +120,15 @@ def interval_of(
     if minus is not None:
         one = difference(one, minus)
     assert one.influence is not None
-    band = interval(one.value, one.influence, level, stream=stream, missing=one.thin, stretch=stretch)
-    for gap, moved in one.shifts:
-        other = interval(
-            one.value + gap, one.influence + moved, level, stream=stream, missing=one.thin, stretch=stretch
-        )
-        band = band._replace(low=min(band.low, other.low), high=max(band.high, other.high))
-    return band
+    bands = []
+    for gap, moved in ((0.0, 0.0), *one.shifts):
+        bands.append(
+            interval(
+                one.value + gap, one.influence + moved, level, stream=stream, missing=one.thin,
+                studentized=one.studentized, stretch=stretch
+            )
+        )  # fmt: skip
+    return bands[0]._replace(low=min(band.low for band in bands), high=max(band.high for band in bands))
 
 
 def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
@@ -147,18 +160,32 @@ def thin_errors(context: EstimatorContext) -> Float[np.ndarray, " p"] | None:
     here = estimand.gamma * (law @ context.solution.theta)[:, None]
     rows, own = np.maximum(n.sum(axis=1, keepdims=True), 1.0), v1 / np.maximum(n, 1.0)
     led = v1.sum(axis=1, keepdims=True) / rows
-    spread = np.maximum(v2.sum(axis=1, keepdims=True) / rows - led**2, 0.0)
-    # Each pair fits its own mean, which takes a degree of freedom.
-    everywhere = float(squares.sum()) / max(float(np.maximum(visits - 1, 0).sum()), 1.0)
-    noise = np.maximum(m2.sum(axis=1, keepdims=True) / rows, everywhere)
+    spread = np.sqrt(np.maximum(v2.sum(axis=1, keepdims=True) / rows - led**2, 0.0))
     stays, moves = here - own, led - own
-    lacking = noise - _RATE * 2 * (stays**2 + moves**2 + spread)
-    spread = np.sqrt(spread + np.maximum(lacking, 0.0) / (2 * _RATE))
     # Half a row in all, as in Jeffreys' prior: with equal odds it stays, or leads where any row of its state leads.
-    jumps = np.stack([stays, stays, moves + spread, moves - spread]).reshape(4, -1)
-    errors = np.where(visits > 0, context.solution.x * jumps, 0.0).ravel() * _RATE**0.5
+    jumps = np.stack([stays, stays, moves + spread, moves - spread]).reshape(4, -1) * _RATE**0.5
+    errors = np.where(visits > 0, context.solution.x * np.vstack([jumps, _borrowed(n, m2, context)]), 0.0).ravel()
     beyond = unseen_error(context) / 2**0.5
     return np.append(errors, [beyond, -beyond])  # of either sign
+
+
+def _borrowed(n: np.ndarray, m2: np.ndarray, context: EstimatorContext) -> Float[np.ndarray, "2 d"]:
+    """The errors of the residuals that a pair's rows would have if they were like those of the log.
+
+    The mean square of n residuals is worth n rows, that of the log K rows, their kurtosis less 1 (Bühlmann's
+    credibility, with mean squares of pairs that vary as much as they are large). Where residuals are rare and large,
+    few rows without one say little. The missing variance is divided between the signs by the skewness of the log's.
+    """
+    third, fourth = context.scores.powers
+    freedom = max(float(np.maximum(n - 1, 0).sum()), 1.0)  # each pair fits its own mean
+    pooled = max(float(m2.sum()) / freedom, _TINY)
+    weight = max(float(fourth) / freedom / pooled**2 - 1, 1.0)
+    like = np.maximum(m2.sum(axis=1, keepdims=True) / np.maximum(n.sum(axis=1, keepdims=True), 1.0), pooled)
+    rows = n * weight / (n + weight)
+    lacking = rows * np.maximum(like - m2 / np.maximum(n - 1, 1.0), 0.0)
+    skewness = float(third) / freedom / pooled**1.5 / np.sqrt(np.maximum(rows, _TINY))
+    upward = (1 + np.clip(skewness * _RATE**0.5, -1, 1)) / 2
+    return np.stack([np.sqrt(lacking * upward), -np.sqrt(lacking * (1 - upward))]).reshape(2, -1)
 
 
 def unseen_error(context: EstimatorContext) -> float:

@@ -76,8 +76,18 @@ class Estimand:
             return phi, after
         return phi, after.multiply(continues).tocsr()
 
+    def products(self, batch: Batch, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """φ(s, a)ᵀc and φ̄'(s')ᵀc for the columns of c, of the same rows."""
+        nodes, there = batch.nodes()
+        encoded = self.features.encode(nodes)
+        here = self.features.pairs_times(encoded[: len(batch)], batch.action, c)
+        acts = self.policy.acts(batch.next_state, (*batch.number, 0))
+        return here, self.features.mean_times(encoded[there], acts, c) * (1.0 - batch.terminated)[:, None]
+
     def instruments(self, phi: Matrix, batch: Batch) -> Matrix:
-        """The instruments of the residuals: φ, or z = Σ_k γᵏφ(s₋ₖ, a₋ₖ) over the last rows of the episode."""
+        """The instruments of the residuals: φ, or z = Σ_k γᵏφ(s₋ₖ, a₋ₖ) over the last rows of the episode.
+
+        φ may be any columns of the batch's rows, such as φᵀc."""
         if not self.traced:
             return phi
         from scipy.sparse import csr_array  # slow to load
@@ -218,7 +228,7 @@ class Scores:
     """Sums over each cluster, for several pairs (θ, x) side by side.
 
     For the first pair there are also Σw², Σ|w| and the sum of |w| over negative w, a sample of weights w for a picture,
-    and for tables Σδ², ΣγV(s') and Σ(γV(s'))² of each feature.
+    and for tables Σδ², ΣγV(s') and Σ(γV(s'))² of each feature, and Σδ³ and Σδ⁴ of all.
     """
 
     first: int  # the number of the first cluster
@@ -230,6 +240,7 @@ class Scores:
     squares: Float[np.ndarray, " 3"] = field(default_factory=lambda: np.zeros(3))
     sample: Float[np.ndarray, " w"] = field(default_factory=lambda: np.zeros(0))
     spread: Float[np.ndarray, "3 d"] = field(default_factory=lambda: np.zeros((3, 0)))
+    powers: Float[np.ndarray, " 2"] = field(default_factory=lambda: np.zeros(2))
 
     @classmethod
     def zeros(cls, estimand: Estimand, clusters: range, pairs: int) -> Scores:
@@ -243,6 +254,7 @@ class Scores:
             getattr(self, name)[at] += getattr(part, name)
         self.squares += part.squares
         self.spread += part.spread
+        self.powers += part.powers
         if len(self.sample) < _MOST_WEIGHTS:
             self.sample = np.concatenate([self.sample, part.sample])
 
@@ -251,8 +263,8 @@ def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int)
     """Sum the scores over one part of the log; the columns of θ and x are the pairs."""
     sums = Scores.zeros(estimand, estimand.span(part, estimand.clusters), theta.shape[1])
     for batch in estimand.log.batches(part):
-        phi, after = estimand.rows(batch)
-        here, ahead, w = phi @ theta, after @ theta, phi @ x
+        both, ahead = estimand.products(batch, np.hstack([theta, x]))
+        (here, w), ahead = np.hsplit(both, 2), ahead[:, : theta.shape[1]]
         delta = batch.reward[:, None] + estimand.gamma * ahead - here
         score = w * delta
         begin, at = estimand.begins(batch), estimand.index(batch, estimand.clusters) - sums.first
@@ -267,7 +279,9 @@ def part_scores(estimand: Estimand, theta: np.ndarray, x: np.ndarray, part: int)
         sums.squares += [main @ main, np.abs(main).sum(), -np.minimum(main, 0).sum()]
         sums.sample = np.concatenate([sums.sample, main[:: max(1, len(main) // 200)]])
         if sums.spread.size:  # a table, whose rows have one entry each
+            pair = estimand.features.pairs(estimand.features.encode(batch.state), batch.action).indices
             later = estimand.gamma * ahead[:, 0]
+            sums.powers += [(delta[:, 0] ** 3).sum(), (delta[:, 0] ** 4).sum()]
             for sum_, column in zip(sums.spread, (delta[:, 0] ** 2, later, later**2), strict=True):
-                sum_ += np.bincount(phi.indices, column, minlength=len(sum_))
+                sum_ += np.bincount(pair, column, minlength=len(sum_))
     return sums

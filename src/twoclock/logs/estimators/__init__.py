@@ -18,7 +18,14 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.engine.code_identity import Unidentified, code_identity
-from twoclock.logs.linear_systems import Basis, LstdSolution, bootstrap_values, solve_lstd, step_radius
+from twoclock.logs.linear_systems import (
+    Basis,
+    LstdSolution,
+    bootstrap_values,
+    solve_lstd,
+    step_radius,
+    studentized_values,
+)
 from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores
 from twoclock.protocols import InputError
 from twoclock.storage import Checkpoints, Identity
@@ -27,6 +34,7 @@ FOLDS = 5
 FEW_EPISODES = 30  # effective episodes; with fewer, importance sampling cannot be trusted
 EVERY = 20.0  # seconds between two checkpoints
 _FEWEST_GROUPS = 20  # for a bootstrap
+_STUDENTIZED, _MOST_STUDENTIZED = 500, 4_000_000  # resamples, and numbers of all groups' matrices
 T = TypeVar("T")
 S = TypeVar("S", Moments, Scores)
 Influence = Float[np.ndarray, " k"]
@@ -48,6 +56,7 @@ class ValueEstimate:
     ratios: Float[np.ndarray, " e"] | None = None  # of importance sampling, the ratio of each whole episode
     fixed_point: bool = False  # whether it equals LSTD-Q's, or nearly
     thin: Float[np.ndarray, " p"] | None = None  # of a table, the error from pairs without rows
+    studentized: Float[np.ndarray, " b"] | None = None  # (v* − v̂)/se* on resamples of episodes
     shifts: tuple[tuple[float, Influence], ...] = ()  # how far checks of the features move it, with influences
     checks: Mapping[str, tuple[float, str]] = field(default_factory=dict)  # its own diagnostics: a number, a sentence
 
@@ -186,6 +195,15 @@ class EstimatorContext:
         if not self.resamples or groups < _FEWEST_GROUPS:
             return None
         return rng.multinomial(groups, np.full(groups, 1 / groups), size=self.resamples).astype(float)
+
+    @cached_property
+    def studentized(self) -> Float[np.ndarray, " b"] | None:
+        """(v* − v̂)/se* on resamples of groups; None with too few groups, or with too many features."""
+        groups, rng = self.estimand.groups, np.random.default_rng(1)
+        if groups < _FEWEST_GROUPS or self.moments.is_sparse or groups * self.basis.rank**2 > _MOST_STUDENTIZED:
+            return None
+        counts = rng.multinomial(groups, np.full(groups, 1 / groups), size=_STUDENTIZED).astype(float)
+        return studentized_values(self.moments, self.basis, counts)
 
     def fixed_point_estimate(self, value: float, *notes: str, bootstrap: bool = True) -> ValueEstimate:
         """An estimate at the fixed point of LSTD-Q; its influence and resamples do not depend on how it was

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from twoclock.logs.dataset import Log, encode_labels, rows_as_labels
 from twoclock.logs.features.state_features import Fittable, Fourier, Matrix, Network, Rbf, StateFeatures, Tiles
 from twoclock.logs.policies import Actions, call_on_batch
+from twoclock.logs.row_checks import is_written_number
 from twoclock.protocols import InputError
 from twoclock.validation import lookup, short_repr
 
@@ -21,6 +22,7 @@ _FEWEST_LOOKED_AT, _MOST_DIFFERENT = (
     100,
     0.5,
 )  # states of a sample; beyond this share of different ones states do not recur
+_WRITTEN = "they are numbers written as text: convert them, as with `pandas.to_numeric`, and read the log again"
 NAMES: dict[str, Callable[[], Fittable] | None] = {"onehot": None, "rbf": Rbf, "tiles": Tiles, "fourier": Fourier}
 
 
@@ -78,8 +80,15 @@ def _side_by_side(state: np.ndarray, action: np.ndarray) -> np.ndarray:
 def vectors(state: np.ndarray) -> np.ndarray:
     """Return states as rows of numbers."""
     if state.dtype.kind not in "biuf":
+        if is_written_number(state):
+            raise InputError(f"`features` of this kind need numbers, and states are text; {_WRITTEN}")
         raise InputError("`features` must be 'onehot' or a function where states are text")
     return state.astype(float).reshape(len(state), -1)
+
+
+def _has_fractions(sample: np.ndarray) -> bool:
+    numbers = sample.astype(float)
+    return bool((numbers != np.floor(numbers)).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +101,14 @@ class OneHot:
     def of(cls, log: Log, others: np.ndarray | None = None) -> OneHot:
         """Collect the states of the log, next states too, and some others."""
         sample = log.sample[0]
-        if sample.dtype.kind == "f" and len(sample) >= _FEWEST_LOOKED_AT and (sample != np.floor(sample)).any():
+        written = is_written_number(sample)
+        if (written or sample.dtype.kind == "f") and len(sample) >= _FEWEST_LOOKED_AT and _has_fractions(sample):
             different = len(np.unique(rows_as_labels(sample)))
             if different > _MOST_DIFFERENT * len(sample):  # before a slow table of them is made
+                remedy = _WRITTEN if written else "take features='rbf'"
                 raise InputError(
                     f"`features` 'onehot' needs states that come back, and of {len(sample):,} states of this log "
-                    f"{different:,} are different, such as {short_repr(sample[0].tolist())}; take features='rbf'"
+                    f"{different:,} are different, such as {short_repr(sample[0].tolist())}; {remedy}"
                 )
         found = np.zeros(0) if others is None else rows_as_labels(others)
         for batch in log:
@@ -157,6 +168,12 @@ class PairFeatures(Protocol):
     def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
         """Σ_a π(a|s)φ(s, a) [n, size]."""
 
+    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """φ(s, a)ᵀc for the columns of c [n, m]."""
+
+    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
+        """Σ_a π(a|s)φ(s, a)ᵀc [n, m]."""
+
 
 @dataclass(frozen=True, eq=False)
 class Crossed:
@@ -195,6 +212,18 @@ class Crossed:
         found = csr_rows((encoded.data[:, None] * actions.law[row]).ravel(), index, encoded.indptr * A, self.size)
         return found if self.alike is None else found + found @ self.alike
 
+    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return self._of_each_action(encoded, c)[np.arange(len(action)), action]
+
+    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
+        each = self._of_each_action(encoded, c if self.alike is None else c + self.alike @ c)
+        return np.einsum("na,nam->nm", actions.law, each)
+
+    def _of_each_action(self, encoded: Matrix, c: np.ndarray) -> np.ndarray:
+        """φ(s, a)ᵀc [n, actions, m], without the rows φ, which are mostly 0."""
+        by_state = np.asarray(c).reshape(self.base.size, -1)
+        return np.asarray(encoded @ by_state).reshape(-1, self.actions, c.shape[1])
+
 
 def table_of(features: PairFeatures) -> OneHot | None:
     """The table of states behind one-hot features; None for others."""
@@ -231,6 +260,12 @@ class Joint:
             total = total + (rows * weight if isinstance(rows, np.ndarray) else rows.multiply(weight).tocsr())
         return total
 
+    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return np.asarray(self.pairs(encoded, action) @ c)
+
+    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
+        return np.asarray(self.mean(encoded, actions) @ c)
+
     def _rows(self, state: np.ndarray, action: np.ndarray) -> Matrix:
         rows = as_rows(call_on_batch("features", self.function, state, action))
         if rows.shape != (len(state), self.size):
@@ -241,6 +276,47 @@ class Joint:
         if not np.isfinite(rows if isinstance(rows, np.ndarray) else rows.data).all():
             raise InputError("`features` must be finite, got NaN or infinity for a pair of the log")
         return rows
+
+
+class _Encodings(tuple[Matrix, ...]):
+    """Encodings of the same states by several features; indexed by rows."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        return _Encodings(one[rows] for one in self)
+
+
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Several features of a pair side by side, as dense rows."""
+
+    parts: tuple[PairFeatures, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def encode(self, state: np.ndarray) -> Matrix:
+        return _Encodings(part.encode(state) for part in self.parts)
+
+    def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
+        return np.hstack([to_dense(part.pairs(one, action)) for part, one in self._with(encoded)])
+
+    def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
+        return np.hstack([to_dense(part.mean(one, actions)) for part, one in self._with(encoded)])
+
+    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
+        each = zip(self._with(encoded), self._split(c), strict=True)
+        return np.sum([part.pairs_times(one, action, own) for (part, one), own in each], axis=0)
+
+    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
+        each = zip(self._with(encoded), self._split(c), strict=True)
+        return np.sum([part.mean_times(one, actions, own) for (part, one), own in each], axis=0)
+
+    def _with(self, encoded: Matrix) -> Iterator[tuple[PairFeatures, Matrix]]:
+        return zip(self.parts, iter(encoded), strict=True)
+
+    def _split(self, c: np.ndarray) -> list[np.ndarray]:
+        return np.split(c, np.cumsum([part.size for part in self.parts])[:-1])
 
 
 def as_rows(found: object) -> Matrix:
