@@ -12,6 +12,7 @@ import pandas as pd
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
+from reproduction.experiments.logs_fresh import fresh, last
 from reproduction.experiments.logs_setups import Setup, setups
 from reproduction.experiments.logs_unseen import unseen
 from reproduction.experiments.logs_worlds import Logged
@@ -198,7 +199,7 @@ def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
 
 def every_setup() -> dict[str, Setup]:
     """The set-ups that checks were built on, and those that they were not."""
-    return {**setups(), **unseen()}
+    return {**setups(), **unseen(), **fresh(), **last()}
 
 
 def coverage(result: Result, unwarned: bool = False) -> Estimate:
