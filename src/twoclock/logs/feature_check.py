@@ -14,20 +14,64 @@ Reference: Sargan, *The estimation of economic relationships using instrumental 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from twoclock.logs.dataset import Log, rows_as_labels
 from twoclock.logs.estimators import EstimatorContext, Influence
-from twoclock.logs.features import Crossed, OneHot, PairFeatures, Rbf, SideBySide, build, table_of, vectors
+from twoclock.logs.features import Crossed, Matrix, OneHot, PairFeatures, Rbf, build, table_of, to_dense, vectors
 from twoclock.logs.linear_systems import Basis, solve_lstd
+from twoclock.logs.policies import Actions
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
 
 _ROWS = 150_000  # rows for the weights; of a longer log, parts that are spread over it
 _CENTRES, _WIDTHS = 20, (1.0, 1 / 3)  # a kink is narrower than the median distance of states
 _MOST_STATES, _COME_BACK = 20_000, 3.0
+
+
+class _Encodings(tuple[Matrix, ...]):
+    """Encodings of the same states by several features; indexed by rows."""
+
+    def __getitem__(self, rows: Any) -> Any:
+        return _Encodings(one[rows] for one in self)
+
+
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Several features of a pair side by side, as dense rows."""
+
+    parts: tuple[PairFeatures, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def encode(self, state: np.ndarray) -> Matrix:
+        return _Encodings(part.encode(state) for part in self.parts)
+
+    def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
+        return np.hstack([to_dense(part.pairs(one, action)) for part, one in self._with(encoded)])
+
+    def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
+        return np.hstack([to_dense(part.mean(one, actions)) for part, one in self._with(encoded)])
+
+    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
+        each = zip(self._with(encoded), self._split(c), strict=True)
+        return np.sum([part.pairs_times(one, action, own) for (part, one), own in each], axis=0)
+
+    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
+        each = zip(self._with(encoded), self._split(c), strict=True)
+        return np.sum([part.mean_times(one, actions, own) for (part, one), own in each], axis=0)
+
+    def _with(self, encoded: Matrix) -> Iterator[tuple[PairFeatures, Matrix]]:
+        return zip(self.parts, iter(encoded), strict=True)
+
+    def _split(self, c: np.ndarray) -> list[np.ndarray]:
+        return np.split(c, np.cumsum([part.size for part in self.parts])[:-1])
 
 
 def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None = None) -> PairFeatures | None:

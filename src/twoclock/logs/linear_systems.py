@@ -201,7 +201,7 @@ def _resampled(
     """A, θ and φ̄₀ of each resample; a row of A that a resample lacks is that of the whole log."""
     b = basis.down(moments.b)
     sums, right = np.tensordot(counts, A, 1), counts @ b
-    lacking = ~sums.any(axis=2)
+    lacking = ~np.asarray(sums.any(axis=2))
     sums = np.where(lacking[..., None], A.sum(axis=0), sums)
     right = np.where(lacking, b.sum(axis=0), right)
     start = counts @ basis.down(moments.phi0) / np.maximum(counts @ moments.starts, 1)[:, None]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -276,47 +276,6 @@ class Joint:
         if not np.isfinite(rows if isinstance(rows, np.ndarray) else rows.data).all():
             raise InputError("`features` must be finite, got NaN or infinity for a pair of the log")
         return rows
-
-
-class _Encodings(tuple[Matrix, ...]):
-    """Encodings of the same states by several features; indexed by rows."""
-
-    def __getitem__(self, rows: Any) -> Any:
-        return _Encodings(one[rows] for one in self)
-
-
-@dataclass(frozen=True, eq=False)
-class SideBySide:
-    """Several features of a pair side by side, as dense rows."""
-
-    parts: tuple[PairFeatures, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(part.size for part in self.parts)
-
-    def encode(self, state: np.ndarray) -> Matrix:
-        return _Encodings(part.encode(state) for part in self.parts)
-
-    def pairs(self, encoded: Matrix, action: np.ndarray) -> Matrix:
-        return np.hstack([to_dense(part.pairs(one, action)) for part, one in self._with(encoded)])
-
-    def mean(self, encoded: Matrix, actions: Actions) -> Matrix:
-        return np.hstack([to_dense(part.mean(one, actions)) for part, one in self._with(encoded)])
-
-    def pairs_times(self, encoded: Matrix, action: np.ndarray, c: np.ndarray) -> np.ndarray:
-        each = zip(self._with(encoded), self._split(c), strict=True)
-        return np.sum([part.pairs_times(one, action, own) for (part, one), own in each], axis=0)
-
-    def mean_times(self, encoded: Matrix, actions: Actions, c: np.ndarray) -> np.ndarray:
-        each = zip(self._with(encoded), self._split(c), strict=True)
-        return np.sum([part.mean_times(one, actions, own) for (part, one), own in each], axis=0)
-
-    def _with(self, encoded: Matrix) -> Iterator[tuple[PairFeatures, Matrix]]:
-        return zip(self.parts, iter(encoded), strict=True)
-
-    def _split(self, c: np.ndarray) -> list[np.ndarray]:
-        return np.split(c, np.cumsum([part.size for part in self.parts])[:-1])
 
 
 def as_rows(found: object) -> Matrix:
