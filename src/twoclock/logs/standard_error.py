@@ -71,7 +71,7 @@ def interval(
     >>> import numpy as np
     >>> band = interval(1.0, np.array([0.1, -0.1, 0.1, -0.1]), 0.95)
     >>> round(band.se, 4), round(band.high, 4)
-    (0.2309, 1.735)
+    (0.2517, 1.8009)
     """
     from scipy.special import stdtrit
 
