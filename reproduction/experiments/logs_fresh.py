@@ -39,10 +39,10 @@ def rented_cars(lot: int = 12) -> Logged:
     for s in range(n):
         for a in (0, 1):
             there = min(s + 3 * a, lot)
-            for x, p in zip(days, out / out.sum(), strict=True):
+            for x, p in zip(days.tolist(), out / out.sum(), strict=True):
                 left = max(there - x, 0)
                 r[s, a] += p * 90.0 * (there - left)
-                for y, q in zip(days, back / back.sum(), strict=True):
+                for y, q in zip(days.tolist(), back / back.sum(), strict=True):
                     P[s, a, min(left + y, lot)] += p * q
             r[s, a] -= 120.0 * a
     few = np.clip(1.1 - np.arange(n) / 6, 0.05, 0.95)[:, None]

@@ -226,3 +226,23 @@ def test_wrong_arguments(change, words):
     with pytest.raises(tc.InputError, match=words) as error:
         tc.evaluate(**{"log": LOG, "policy": MDP.pi, "gamma": MDP.gamma, **change})
     assert "\n" not in str(error.value)
+
+
+def test_a_time_limit_written_as_a_termination_is_reported():
+    rng = np.random.default_rng(0)
+    state, action = rng.integers(3, size=600), rng.integers(2, size=600)
+    columns = {
+        "state": state, "action": action, "reward": 1.0 * state, "day": np.tile(np.arange(20), 30),
+        "terminated": np.tile(np.arange(20) == 19, 30), "episode": np.repeat(np.arange(30), 20),
+        "position": rng.normal(size=600),
+    }  # fmt: skip
+    policy = np.full((3, 2), 0.5)
+    value = tc.evaluate(tc.logs.read(columns, episode="episode"), policy, gamma=0.9)
+    assert any("each episode terminates after 20 rows whatever its state" in line for line in value.warnings)
+    assert tc.logs.read(columns, episode="episode", state="position").time_limit == 20
+    assert tc.logs.read(columns, episode="episode", state=["state", "day"]).time_limit == 0  # the state has the time
+    assert tc.logs.read(columns, episode="episode", terminated=None, truncated="terminated").time_limit == 0
+    other = columns | {"terminated": rng.random(600) < 0.05}
+    assert tc.logs.read({k: v for k, v in other.items() if k != "episode"}).time_limit == 0
+    goal = columns | {"state": np.where(columns["terminated"], 3, state)}  # a state of its own leads to the end
+    assert tc.logs.read(goal, episode="episode").time_limit == 0

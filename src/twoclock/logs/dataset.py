@@ -135,6 +135,7 @@ class Log:
     broken: frozenset[int] = frozenset()
     propensities: int = 0
     cut: int = 0
+    time_limit: int = 0  # the length of all episodes, if each terminates at it whatever its state
 
     def __repr__(self) -> str:
         what = "continuous actions" if self.actions is None else f"{len(self.actions)} actions: {self.named_actions}"

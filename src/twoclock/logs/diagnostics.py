@@ -77,6 +77,9 @@ THRESHOLDS = {
     ),
     "estimators": Threshold(3.0, _NEVER, "find out which one is wrong: features, propensities, or episodes cut off"),
     "ratios": Threshold(FEW_EPISODES, 0, "do not believe PDIS and WIS here; LSTD-Q needs no ratios", True),
+    "time_limit": Threshold(
+        0.0, _NEVER, "give that flag as `truncated`, with terminated=None; or add the number of the step to `state`"
+    ),
     "possible": Threshold(0.0, 0.01, "the features extrapolate: take others, or a policy closer to the log"),
     "width": Threshold(1.0, 1.0, _MORE),
 }
@@ -142,6 +145,9 @@ def diagnose(
     if stream and main.influence is not None:
         memory = float(block_statistics(main.influence, stream=True).correlation[0])
         say("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}")
+    if length := context.estimand.log.time_limit:
+        message = f"each episode terminates after {length:,} rows whatever its state, as if by a time limit"
+        say("time_limit", float(length), message)
     largest = float((main.influence**2).max()) / max(whole.se**2, _TINY)
     say("tails", largest, f"one of the {unit} carries {largest:.0%} of the squared error")
     scores = context.scores  # the effective size of the reweighted log
