@@ -27,6 +27,9 @@ class InputError(ValueError):
     """A wrong argument. The message is one line: the argument, the rule, the remedy.
 
     Characters in it that would break the line or control a terminal are escaped.
+
+    Args:
+        message: the line; an error without one is possible.
     """
 
     def __init__(self, message: object = "") -> None:

@@ -69,6 +69,11 @@ class Result:
         last_step: for each seed, the step of its last finite state; the last step if it did not diverge.
         spec: what was run: problem, method, steps, seeds, marks, precision, versions, wall time.
         end: the final state, for ``solve(…, start=result)``; None if it was not stored.
+
+    >>> import twoclock as tc
+    >>> result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), steps=100, seeds=3)
+    >>> result.theta.shape, result.diverged.tolist()
+    ((3, 2), [False, False, False])
     """
 
     theta: PyTree
@@ -131,7 +136,12 @@ class Result:
         return bootstrap.metric_names(self.history.columns)
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
-        """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds."""
+        """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds.
+
+        Args:
+            metric: the metric, a column of ``history``.
+            confidence: the level of the interval.
+        """
         ended = dict(zip(self.spec["seeds"], self.last_step.tolist(), strict=True))
         return bootstrap.summarise(self.history, metric, ended, confidence)
 
@@ -156,6 +166,7 @@ class Result:
             statistic: the statistic over seeds, "mean", "median" or "iqm".
             intervals: True, or the level of the intervals if it is not 0.95.
             seed: the seed of the intervals; the first by default.
+            ax, scale, size: the axes to draw into, the scale of the metric, and the size of a new figure in inches.
         """
         from twoclock import plot
 

@@ -46,6 +46,9 @@ else:
 class Constant:
     """The same step size at every step, ``c``.
 
+    Args:
+        c: the step size.
+
     >>> float(Constant(0.5)(k=7))
     0.5
     """
@@ -64,6 +67,12 @@ class Power:
     """A power of the step number, ``max(c / (k + shift)**p, floor)``.
 
     p = 1 is the order of Theorems 1 and 2 (strongly convex and PL h), p = 1/2 that of Theorem 3 (non-convex h).
+
+    Args:
+        c: the factor, 0 or more.
+        p: the power, between 0 and 1.
+        shift: added to k, which starts at 0; positive.
+        floor: the least step size.
 
     >>> float(Power(1.0, p=0.5, shift=4.0)(k=0))
     0.5

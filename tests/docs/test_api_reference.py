@@ -1,9 +1,11 @@
 """The API reference has every public name, and each says what it is. Builds nothing."""
 
+import dataclasses
 import importlib.util
 import inspect
 import pkgutil
 import re
+import typing
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,13 @@ def test_nothing_is_undocumented(name):
     assert not silent, f"{name} leaves undocumented: {silent}"
 
 
+def explained(doc):
+    """The names that a docstring's lists of arguments and attributes explain."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?: .*\n?|\n)*)", doc, re.M)
+    entries = re.findall(r"^    ([\w, *]+): ", "".join(sections), re.M)
+    return {argument.strip("* ") for entry in entries for argument in entry.split(",")}
+
+
 @pytest.mark.parametrize("name", api.MODULES)
 def test_every_function_explains_its_arguments_and_has_an_example(name):
     found = []
@@ -56,12 +65,51 @@ def test_every_function_explains_its_arguments_and_has_an_example(name):
         if inspect.isclass(value) or api.is_constant(value):
             continue
         doc = inspect.getdoc(value)
-        section = re.search(r"^Args:\n((?: .*\n?|\n)*)", doc, re.M)
-        entries = re.findall(r"^    ([\w, *]+): ", section[1] if section else "", re.M)
-        explained = {argument.strip("* ") for entry in entries for argument in entry.split(",")}
-        missing = [argument for argument in inspect.signature(value).parameters if argument not in explained]
+        missing = [argument for argument in inspect.signature(value).parameters if argument not in explained(doc)]
         found += [f"{public}: {missing}"] if missing and public not in ("static", "pytree") else []
         found += [] if ">>>" in doc else [f"{public}: no example"]
+    assert not found, f"{name}: {found}"
+
+
+def constructor_arguments(kind):
+    """Those of the class itself; a warning has only a message, and a protocol is never called."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.init]
+    if typing.is_typeddict(kind):
+        return list(kind.__annotations__)
+    built = not getattr(kind, "_is_protocol", False) and not issubclass(kind, Warning)
+    return list(inspect.signature(kind).parameters) if built else []
+
+
+@pytest.mark.parametrize("name", api.MODULES)
+def test_every_class_explains_its_arguments_and_shows_how_to_get_one(name):
+    """By an example or, where a function of the library makes it, by the name of that function."""
+    found = []
+    for public in api.public(name):
+        value = getattr(api.loaded(name), public)
+        if not inspect.isclass(value):
+            continue
+        doc = inspect.getdoc(value)
+        missing = [argument for argument in constructor_arguments(value) if argument not in explained(doc)]
+        found += [f"{public}: {missing}"] if missing else []
+        abstract = inspect.isabstract(value) or getattr(value, "_is_protocol", False)
+        shown = ">>>" in doc or re.search(r"`[\w.]+`+ (makes|returns|passes) (it|one|them)\b", doc)
+        found += [] if shown or abstract or issubclass(value, Exception) else [f"{public}: no example"]
+    assert not found, f"{name}: {found}"
+
+
+@pytest.mark.parametrize("name", api.MODULES)
+def test_every_method_of_several_arguments_explains_them(name):
+    """A method of one argument says in its sentence what it is; one of a contract may point there."""
+    found = []
+    for public in filter(lambda n: inspect.isclass(getattr(api.loaded(name), n)), api.public(name)):
+        kind = getattr(api.loaded(name), public)
+        for method, doc in api.members(kind):
+            if not callable(getattr(kind, method)) or "the arguments are those of" in doc:
+                continue
+            arguments = [a for a in inspect.signature(getattr(kind, method)).parameters if a != "self"]
+            missing = [argument for argument in arguments if argument not in explained(doc)]
+            found += [f"{public}.{method}: {missing}"] if missing and len(arguments) > 1 else []
     assert not found, f"{name}: {found}"
 
 

@@ -118,7 +118,12 @@ class AverageRewardActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> AverageRewardActorCritic:
-        """Load a saved agent; pass its method again if that holds a function."""
+        """Load a saved agent; pass its method again if that holds a function.
+
+        Args:
+            path: the folder of ``save``.
+            method: the method of the saved agent, if it holds a function.
+        """
         return cls._load(path, method)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

@@ -178,7 +178,13 @@ class ConstrainedActorCritic(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, cost: Cost, method: Method | None = None) -> ConstrainedActorCritic:
-        """Load a saved agent with its cost; pass its method again if that holds a function."""
+        """Load a saved agent with its cost; pass its method again if that holds a function.
+
+        Args:
+            path: the folder of ``save``.
+            cost: the cost of the saved agent.
+            method: the method of the saved agent, if it holds a function.
+        """
         return cls._load(path, method, lambda _: {"cost": cost})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

@@ -28,6 +28,9 @@ class EnvironmentFault(InputError):
     Attributes:
         seed: the seed of the environment; None where several step together.
         step: the number of steps before the fault.
+
+    Args:
+        what: the message.
     """
 
     def __init__(self, what: object = "", seed: int | None = None, step: int = 0) -> None:
@@ -35,7 +38,13 @@ class EnvironmentFault(InputError):
         self.seed, self.step = seed, step
 
     def at(self, seed: int | None, step: int, how: str = "") -> EnvironmentFault:
-        """The same fault, with its seed, its step and what was saved."""
+        """The same fault, with its seed, its step and what was saved.
+
+        Args:
+            seed: the seed; None where several step together.
+            step: the number of steps before the fault.
+            how: what was saved, for the end of the message.
+        """
         where = f"seed {seed}, step {step:,}: " if seed is not None else f"step {step:,}: "
         return EnvironmentFault(f"{where}{self}{how}", seed, step)
 

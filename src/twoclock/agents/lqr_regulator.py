@@ -223,7 +223,12 @@ class Regulator(LearnerAgent):
             self._rest, self._rest_at = self._find_rest(), self.steps
 
     def stage_cost(self, x: np.ndarray, u: np.ndarray) -> float:
-        """(x − r)ᵀQ(x − r) + uᵀRu, where r is the reference or 0; of the last outputs where Q weighs several."""
+        """(x − r)ᵀQ(x − r) + uᵀRu, where r is the reference or 0; of the last outputs where Q weighs several.
+
+        Args:
+            x: the state or output.
+            u: the action.
+        """
         return self._cost(self._history.state(x - self._zero)[0], u)
 
     def _cost(self, state: np.ndarray, u: np.ndarray) -> float:
@@ -321,7 +326,12 @@ class Regulator(LearnerAgent):
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
-        """Load a saved regulator; pass its method again if that holds a function."""
+        """Load a saved regulator; pass its method again if that holds a function.
+
+        Args:
+            path: the folder of ``save``.
+            method: the method of the saved agent, if it holds a function.
+        """
         return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:

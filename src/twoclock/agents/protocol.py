@@ -82,7 +82,12 @@ class Agent(Protocol):
         """
 
     def save(self, path: str | Path, **also: PyTree) -> Path:
-        """Write its state, and further pytrees of arrays by name, to a folder atomically."""
+        """Write its state, and further pytrees of arrays by name, to a folder atomically.
+
+        Args:
+            path: the folder.
+            also: further pytrees, by name.
+        """
 
     def restore(self, path: str | Path) -> None:
         """Restore the saved state of an agent with the same settings, exploration included. It continues bit-for-bit

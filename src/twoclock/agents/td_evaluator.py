@@ -188,7 +188,15 @@ class Evaluator(LearnerAgent):
         method: Method | None = None,
         behaviour: Behaviour | None = None,
     ) -> Evaluator:
-        """Load a saved evaluator. Pass the same functions, and ``params``."""
+        """Load a saved evaluator. Pass the same functions, and ``params``.
+
+        Args:
+            path: the folder of ``save``.
+            policy_ratio, features: of the saved agent, where they are functions.
+            value, params: its network, if it has one.
+            method: the method of the saved agent, if it holds a function.
+            behaviour: for ``act``.
+        """
 
         def others(about: Document) -> dict[str, object]:
             ratio = about["policy_ratio"] if policy_ratio is None else policy_ratio

@@ -39,6 +39,8 @@ _DAMAGED = "what was saved is damaged: its arrays are not those of this run; sta
 class ProgressEvent:
     """The progress of a run, at a mark or between two marks.
 
+    ``solve`` passes one to its argument ``progress``.
+
     Attributes:
         step: the steps taken so far.
         row: at a mark its metrics, each methods × seeds; None at a pause.

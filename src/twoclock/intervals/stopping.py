@@ -53,7 +53,12 @@ class Width:
             object.__setattr__(self, "first", first_look(self.first, ()))
 
     def reached(self, history: pd.DataFrame, diverged: Mapping[int, int]) -> bool:
-        """Whether the intervals at the last mark of a history are short enough; no before the first look."""
+        """Whether the intervals at the last mark of a history are short enough; no before the first look.
+
+        Args:
+            history: the history of a run so far.
+            diverged: the seeds that have diverged, each with its last finite step.
+        """
         marks = history["step"].unique()
         anytime = True if self.first is None else self.first
         if marks[-1] < first_look(anytime, [*marks, np.iinfo(np.int64).max]):

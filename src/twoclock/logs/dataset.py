@@ -123,6 +123,16 @@ class Log:
         actions: all actions, in the order of a policy's columns; None if they are continuous.
         dropped: for each rule, how many rows were left out.
         broken: the episodes in which a row was dropped.
+        source: the file or table that the rows come from.
+        roles: which column is the state, the action and so on.
+        parts: where each part of the rows begins, for several processes.
+        propensities: the number of transitions with a propensity.
+        cut: the number of episodes that were cut off and did not terminate.
+        time_limit: the length of all episodes, if each terminates at it whatever its state; else 0.
+
+    >>> import twoclock as tc
+    >>> tc.logs.read({"state": [0, 1], "action": [0, 1], "reward": [0.0, 1.0], "terminated": [False, True]})
+    Log(2 transitions, 1 episodes, 2 actions: 0, 1)
     """
 
     source: ColumnSource

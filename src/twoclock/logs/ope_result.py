@@ -61,6 +61,8 @@ class PolicyEstimate:
 class Value:
     """The value of one policy or several on a log.
 
+    ``evaluate`` returns it.
+
     Attributes:
         table: one row per policy and estimator: value, standard error, interval, the bootstrap's interval, the clusters
             (episodes or blocks) behind them, whether the log supports it, and notes. The first row of a policy is the
@@ -86,7 +88,12 @@ class Value:
 
     @classmethod
     def of(cls, singles: Mapping[str, PolicyEstimate], settings: dict[str, Any]) -> Value:
-        """Put the estimates of all policies into one object."""
+        """Put the estimates of all policies into one object.
+
+        Args:
+            singles: the estimates of each policy, by name.
+            settings: the arguments of the evaluation.
+        """
         import pandas as pd
 
         level, nan, first = settings["level"], float("nan"), settings["anytime"]
@@ -154,11 +161,21 @@ class Value:
         return str(supported["policy"].iloc[0])
 
     def quantile(self, p: float, level: float | None = None) -> Estimate:
-        """The p-quantile of the policy's return with its interval, from whole episodes and their ratios."""
+        """The p-quantile of the policy's return with its interval, from whole episodes and their ratios.
+
+        Args:
+            p: the share of returns below it, between 0 and 1.
+            level: the coverage; that of the evaluation by default.
+        """
         return quantile(self._returns("quantile"), *self._tail(p, level))
 
     def cvar(self, p: float, level: float | None = None) -> Estimate:
-        """The mean of the worst share p of the policy's returns with its interval, from whole episodes."""
+        """The mean of the worst share p of the policy's returns with its interval, from whole episodes.
+
+        Args:
+            p: the share of the worst returns, between 0 and 1.
+            level: the coverage; that of the evaluation by default.
+        """
         return cvar(self._returns("cvar"), *self._tail(p, level))
 
     def _tail(self, p: float, level: float | None) -> tuple[float, float]:

@@ -74,7 +74,11 @@ class Auto(Method):
         return super().__new__(cls)
 
     def chosen(self, theta: PyTree, omega: PyTree) -> Zap | Candidates:
-        """The method for variables of these shapes."""
+        """The method for variables of these shapes.
+
+        Args:
+            theta, omega: the variables, or anything with their shapes.
+        """
         return Zap() if tree_math.size((theta, omega)) <= self.max_dim else Candidates()
 
     def init(self, theta: PyTree, omega: PyTree) -> AutoState:

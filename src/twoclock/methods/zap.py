@@ -232,7 +232,14 @@ class Zap(Method):
         return moved, reach, width, model, new_trial, check
 
     def root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
-        """Newton's step from z to the root of the model, or of its running means."""
+        """Newton's step from z to the root of the model, or of its running means.
+
+        Args:
+            state: the state of the method.
+            z: θ and ω as one vector.
+            slow: the number of entries of θ.
+            lately: take the running means of later samples.
+        """
         model, start = local_model.lately(state.model) if lately else state.model, state.origin[..., :slow]
         way, here = (_squared(part) for part in (z[..., :slow] - start, z[..., :slow]))
         size = (way + here + state.reach[..., 0] ** 2) ** 0.5
@@ -240,7 +247,14 @@ class Zap(Method):
         return local_model.root(model, z, start, prior * size)
 
     def best(self, state: ZapState, z: Array, to: Root, slow: int) -> Array:
-        """The root of the model as far as it is trusted."""
+        """The root of the model as far as it is trusted.
+
+        Args:
+            state: the state of the method.
+            z: θ and ω as one vector.
+            to: Newton's step, from ``root``.
+            slow: the number of entries of θ.
+        """
         xp, curved = z.__array_namespace__(), state.curved > 0
         radius = xp.where(curved, _STRAIGHT, 1e9) * (_squared(z[..., :slow]) + state.reach[..., 0] ** 2) ** 0.5
         far = xp.where(curved, _FAR, 1e9)

@@ -30,6 +30,9 @@ class CertaintyEquivalence:
         sigma: the exploration, which enters the mean cost.
         ridge: the weight of the prior [Â B̂] = 0.
 
+    >>> import numpy as np, twoclock as tc
+    >>> rival = tc.PlugIn(tc.Fast(), CertaintyEquivalence(Q=np.eye(3), R=np.eye(2)))
+
     Reference: Mania, Tu & Recht, *Certainty equivalence is efficient for linear quadratic control*, 2019.
     """
 

@@ -29,6 +29,8 @@ _MOST = 2.0**80  # larger than the multiplier of any limit above the least cost
 class ConstrainedOptimum(NamedTuple):
     """The best policy under a limit on the discounted cost, with its reward, cost and multipliers.
 
+    `constrained_optimum` returns it.
+
     Attributes:
         reward: the best return, with its entropy bonus where the temperature is positive.
         cost: the expected cost there.

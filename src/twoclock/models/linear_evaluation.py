@@ -133,6 +133,8 @@ class LimitLaw:
     Blocks of length ℓ estimate S_ℓ = Var(g_1 + … + g_ℓ)/ℓ instead of S. At ℓ = 1 that is E[ggᵀ], the estimate of
     independent weights for each step; it is S itself where samples are independent or the features can represent V.
 
+    `limit_law` returns it.
+
     Attributes:
         theta: θ*, the solution of Aθ = b.
         A: E[ρφ(φ − γφ')ᵀ].
@@ -178,7 +180,12 @@ class LimitLaw:
         return np.linalg.solve(self.A, half.T)
 
     def variance(self, directions: ArrayLike, block: int | None = None) -> Float[np.ndarray, " m"]:
-        """cᵀΣc for each row c; the features themselves for the values at the states."""
+        """cᵀΣc for each row c; the features themselves for the values at the states.
+
+        Args:
+            directions: the rows c, each with one entry per feature.
+            block: the length of the blocks that estimate Σ; None for Σ itself.
+        """
         c = as_array("directions", directions)
         if c.ndim != 2 or c.shape[1] != len(self.theta):
             raise InputError(
@@ -187,7 +194,13 @@ class LimitLaw:
         return np.einsum("md,de,me->m", c, self.covariance(block), c)
 
     def half_length(self, directions: ArrayLike, samples: int, level: float = 0.95) -> Float[np.ndarray, " m"]:
-        """Half the length of the oracle's interval after ``samples`` samples."""
+        """Half the length of the oracle's interval after ``samples`` samples.
+
+        Args:
+            directions: the rows c, each with one entry per feature.
+            samples: the number of samples.
+            level: the coverage.
+        """
         from scipy.special import ndtri
 
         whole("samples", samples, 1)

@@ -160,7 +160,13 @@ class Lqr:
 
     @classmethod
     def from_system(cls, system: Any, Q: ArrayLike, R: ArrayLike, noise: ArrayLike | None = None) -> Lqr:
-        """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``)."""
+        """The plant of a discrete ``control.StateSpace`` (or of anything with ``A``, ``B`` and ``dt``).
+
+        Args:
+            system: the plant, in discrete time.
+            Q, R: the cost of states and of actions.
+            noise: the covariance of the disturbance; as for ``Lqr`` by default.
+        """
         if not all(hasattr(system, name) for name in ("A", "B", "dt")):
             raise InputError(f"`system` must be a state space with A, B and dt, got {type(system).__name__}")
         if not system.dt:
@@ -252,7 +258,12 @@ class Lqr:
 
     @in_float64
     def J(self, K: Gain, sigma: Scalar = 0.0) -> Number:
-        """The mean cost per step of u ~ N(−Kx, σ²I); infinite where K does not stabilise."""
+        """The mean cost per step of u ~ N(−Kx, σ²I); infinite where K does not stabilise.
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+        """
         B, R = jnp.asarray(self.B), jnp.asarray(self.R)
         cost = jnp.sum(self.P(K) * (self.noise + sigma**2 * B @ B.T)) + sigma**2 * jnp.trace(R)
         return jnp.where(jnp.isnan(cost), jnp.inf, cost)
@@ -272,13 +283,23 @@ class Lqr:
 
     @in_float64
     def state_covariance(self, K: Gain, sigma: Scalar = 0.0) -> States:
-        """The stationary covariance of x under u ~ N(−Kx, σ²I)."""
+        """The stationary covariance of x under u ~ N(−Kx, σ²I).
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+        """
         B = jnp.asarray(self.B)
         return lyapunov(self.closed_loop(K).T, self.noise + sigma**2 * B @ B.T)
 
     @in_float64
     def covariance(self, K: Gain, sigma: Scalar = 0.0) -> Both:
-        """The stationary covariance Σ of z = (x, u)."""
+        """The stationary covariance Σ of z = (x, u).
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+        """
         ik, (n, m), dtype = self._feedback(K), self.shape, jnp.asarray(self.A).dtype
         sure = ik @ self.state_covariance(K, sigma) @ ik.T
         return sure + sigma**2 * jnp.diag(jnp.concatenate([jnp.zeros(n, dtype), jnp.ones(m, dtype)]))
@@ -286,7 +307,13 @@ class Lqr:
     @in_float64
     def critic_mean(self, K: Gain, sigma: Scalar, J: Scalar, Omega: Both) -> Both:
         """E[zzᵀ(zᵀΩz − z'ᵀΩz' + J − c)] over K's stationary distribution: 2Σ(Ω − LᵀΩL − C)Σ + (J − tr CΣ)Σ, C = diag(Q,
-        R)."""
+        R).
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+            J, Omega: the critic's estimates of the mean cost and of Ω.
+        """
         # With z' = Lz + η the constant terms of the fourth moments cancel by stationarity.
         Sigma, C = self.covariance(K, sigma), self._cost()
         L = self._feedback(K) @ self._ab()
@@ -294,7 +321,13 @@ class Lqr:
 
     @in_float64
     def critic(self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0) -> tuple[Float[Array, "q q"], Float[Array, " q"]]:
-        """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row."""
+        """The exact critic operator E[M] and E[c] of eq. (lqr_Goperator) on (J, svec Ω), with κ on the first row.
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+            kappa: the weight κ.
+        """
         Sigma = self.covariance(K, sigma)
         row, column = np.triu_indices(sum(self.shape))
         unit, each = np.zeros((len(row), *Sigma.shape)), np.arange(len(row))
@@ -314,14 +347,27 @@ class Lqr:
 
     @in_float64
     def monotonicity(self, K: Gain, sigma: Scalar, kappa: Scalar = 1.0) -> Number:
-        """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive."""
+        """The smallest eigenvalue of the critic operator's symmetric part; strongly monotone where positive.
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+            kappa: the weight κ.
+        """
         M = self.critic(K, sigma, kappa)[0]
         return jnp.linalg.eigvalsh((M + M.T) / 2)[0]
 
     def simulate(
         self, K: ArrayLike, sigma: float, steps: int, seed: int = 0
     ) -> tuple[Float[np.ndarray, "steps n"], Float[np.ndarray, "steps m"], Float[np.ndarray, " steps"]]:
-        """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, one row per step."""
+        """A log of the plant from x = 0 under u ~ N(−Kx, σ²I): states, actions and costs, one row per step.
+
+        Args:
+            K: the gain.
+            sigma: the standard deviation σ of the exploration.
+            steps: the number of steps.
+            seed: the seed of the disturbance and the exploration.
+        """
         n, m = self.shape
         gain, sigma, steps = read_argument("K", K, (m, n)), number("sigma", sigma, 0), whole("steps", steps)
         check_size(f"`steps` = {short_repr(steps)}", 3 * steps * (n + m))

@@ -108,13 +108,23 @@ class MarkovGame:
         return self.R if self.R.ndim == 3 else (self.P * self.R).sum(axis=-1)
 
     def for_maximiser(self, phi: Second, temp: Scalar) -> SoftMdp:
-        """The MDP of π against softmax(phi), with the bonus of φ in its rewards."""
+        """The MDP of π against softmax(phi), with the bonus of φ in its rewards.
+
+        Args:
+            phi: the logits of φ[s, b].
+            temp: the temperature of both entropy bonuses.
+        """
         log_phi = jax.nn.log_softmax(phi)
         reward = self.mean_R + jnp.asarray(temp) * log_phi[:, None, :]
         return self._mdp("sab,sb->sa", "sabt,sb->sat", reward, jnp.exp(log_phi), temp)
 
     def for_minimiser(self, theta: First, temp: Scalar) -> SoftMdp:
-        """The MDP of φ against softmax(theta), which earns −r: its value is −V."""
+        """The MDP of φ against softmax(theta), which earns −r: its value is −V.
+
+        Args:
+            theta: the logits of π[s, a].
+            temp: the temperature of both entropy bonuses.
+        """
         log_pi = jax.nn.log_softmax(theta)
         reward = jnp.asarray(temp) * log_pi[:, :, None] - self.mean_R
         return self._mdp("sab,sa->sb", "sabt,sa->sbt", reward, jnp.exp(log_pi), temp)
@@ -127,13 +137,24 @@ class MarkovGame:
     @in_float64
     @jax.jit
     def evaluate(self, theta: First, phi: Second, temp: Scalar) -> States:
-        """V of two policies."""
+        """V of two policies.
+
+        Args:
+            theta: the logits of π[s, a].
+            phi: the logits of φ[s, b].
+            temp: the temperature of both entropy bonuses.
+        """
         return self.for_maximiser(phi, temp).evaluate(theta).V
 
     @in_float64
     @jax.jit
     def answer(self, theta: First, temp: Scalar) -> tuple[Second, States]:
-        """log φ of the minimiser's best response to softmax(theta), and V of the two."""
+        """log φ of the minimiser's best response to softmax(theta), and V of the two.
+
+        Args:
+            theta: the logits of π[s, a].
+            temp: the temperature of both entropy bonuses.
+        """
         log_phi, V = self.for_minimiser(theta, temp).solve()
         return log_phi, -V
 
@@ -143,6 +164,11 @@ class MarkovGame:
         """max_π J(π, φ) − min_φ J(π, φ): what both could gain by best responses; 0 only at a saddle.
 
         With ``temp`` 0 it is the NashConv of the game itself. Example: ``game.exploitability(log_pi, log_phi, 0.0)``.
+
+        Args:
+            theta: the logits of π[s, a].
+            phi: the logits of φ[s, b].
+            temp: the temperature of both entropy bonuses.
         """
         highest = self.for_maximiser(phi, temp).solve()[1]
         return jnp.sum(self.start * (highest - self.answer(theta, temp)[1]))
@@ -150,7 +176,14 @@ class MarkovGame:
     @in_float64
     @jax.jit
     def means(self, theta: First, phi: Second, V: States, temp: Scalar) -> tuple[States, States, First, Second]:
-        """The discounted visits of each state, and its means of δ, δ·∇log π and δ·∇log φ, for any V."""
+        """The discounted visits of each state, and its means of δ, δ·∇log π and δ·∇log φ, for any V.
+
+        Args:
+            theta: the logits of π[s, a].
+            phi: the logits of φ[s, b].
+            V: the value of each state.
+            temp: the temperature of both entropy bonuses.
+        """
         first, second = self.for_maximiser(phi, temp), self.for_minimiser(theta, temp)
         Q, log_pi = first.q(V), jax.nn.log_softmax(theta)
         delta = jnp.sum(jnp.exp(log_pi) * (Q - jnp.asarray(temp) * log_pi), axis=1) - V

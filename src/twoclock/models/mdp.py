@@ -125,7 +125,12 @@ class Mdp:
         return Mdp(P, *mean)
 
     def policy(self, policy: ArrayLike, name: str = "policy") -> Policy:
-        """The policy as an array π[s, a]; an error names the wrong row."""
+        """The policy as an array π[s, a]; an error names the wrong row.
+
+        Args:
+            policy: π[s, a].
+            name: its name in the error.
+        """
         return check_distributions(name, self._pairs(name, policy), f"{name}[s]")
 
     def chain(self, policy: Policy) -> Chain:
@@ -185,12 +190,20 @@ class Mdp:
         """This MDP with the bonus −temp·log π(a|s) on every reward, for its exact answers in jnp.
 
         A state where the episode is over has no choice and no bonus.
+
+        Args:
+            temp: the temperature τ.
+            start: the distribution ρ of the first state, or a state; uniform by default.
         """
         tau = np.where(self.over, 0.0, number("temp", temp, 0))
         return SoftMdp(self.P * self.gamma, self.mean_reward, tau, self.start_law(start), self.successors)
 
     def soft_values(self, temp: Scalar, policy: ArrayLike | None = None) -> States:
         """V_τ of a policy or, if none is given, the optimum: V*(s) = τ log Σ_a exp(Q*(s, a)/τ).
+
+        Args:
+            temp: the temperature τ.
+            policy: π[s, a]; None for the optimum.
 
         >>> import numpy as np
         >>> bandit = Mdp(P=np.ones((1, 2, 1)), r=[[1.0, 0.0]], gamma=0.5)
@@ -204,11 +217,23 @@ class Mdp:
         return np.exp(self.soft(temp).solve()[0])
 
     def soft_return(self, policy: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> float:
-        """J_τ = Σ_s ρ(s)V_τ(s) of a policy."""
+        """J_τ = Σ_s ρ(s)V_τ(s) of a policy.
+
+        Args:
+            policy: π[s, a].
+            temp: the temperature τ.
+            start: the distribution ρ of the first state, or a state; uniform by default.
+        """
         return float(self.soft(temp, start).J(self._logits(policy)))
 
     def soft_gradient(self, logits: ArrayLike, temp: Scalar, start: ArrayLike | None = None) -> Policy:
-        """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits."""
+        """∂J_τ/∂θ(s, a) of π = softmax θ at θ = logits.
+
+        Args:
+            logits: θ(s, a).
+            temp: the temperature τ.
+            start: the distribution ρ of the first state, or a state; uniform by default.
+        """
         return self.soft(temp, start).gradient(self._pairs("logits", logits))
 
     def average_reward(self, temp: Scalar = 0.0) -> AverageReward:
@@ -232,7 +257,12 @@ class Mdp:
 
     def visitation(self, policy: ArrayLike, start: ArrayLike | None = None) -> States:
         """The discounted visitation distribution d = η/Ση, η = ρ(I − (γP)_π)⁻¹: of episodes that continue with
-        probability γ."""
+        probability γ.
+
+        Args:
+            policy: π[s, a].
+            start: the distribution ρ of the first state, or a state; uniform by default.
+        """
         visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
         return visits / visits.sum()
 

@@ -108,12 +108,22 @@ class LinearQuadraticField:
         return self.gain, self.gain * self.mean(slow)
 
     def cost(self, x: Number, m: Number) -> Number:
-        """f(x, m)."""
+        """The cost f(x, m) of an agent.
+
+        Args:
+            x: the state of the agent.
+            m: the mean of the population.
+        """
         f: Number = self.c1 * (x - self.c2 * m) ** 2 + self.c3 * (x - self.c4) ** 2 + self.c5 * m**2
         return f
 
     def toll(self, x: Number, m: Number) -> Number:
-        """∂f/∂m: the cost of a larger mean to an agent at x."""
+        """∂f/∂m: the cost of a larger mean to an agent at x.
+
+        Args:
+            x: the state of the agent.
+            m: the mean of the population.
+        """
         slope: Number = -2 * self.c1 * self.c2 * (x - self.c2 * m) + 2 * self.c5 * m
         return slope
 
@@ -121,6 +131,11 @@ class LinearQuadraticField:
         """The weights of He₁(z) and He₂(z)/√2, z = (x − m)/spread, in V of a policy where the mean is m.
 
         V = c + ρE V(x') for the cost c of a step; for the planner x times the mean toll is part of it.
+
+        Args:
+            m: the mean of the population.
+            policy: its K and b.
+            slow: "population" for the Nash equilibrium, "policy" for the social optimum.
         """
         K, b = policy
         s, dt, rho, root = self.spread, self.dt, self.rho, math.sqrt(2)
@@ -186,13 +201,23 @@ class FiniteField:
         return self.crowd if slow == "population" else self.crowd + self.crowd.T
 
     def with_crowd(self, law: Law, slow: str) -> AverageReward:
-        """The average-reward MDP of one agent for a fixed distribution of the population."""
+        """The average-reward MDP of one agent for a fixed distribution of the population.
+
+        Args:
+            law: the share of the population in each state.
+            slow: "population" for the Nash equilibrium, "policy" for the social optimum.
+        """
         soft = self.exact.soft
         charged = np.asarray(soft.r) - (self.price(slow) @ law)[:, None]
         return AverageReward(SoftMdp(soft.P, charged, soft.temp, soft.start, soft.successors))
 
     def respond(self, law: Law, slow: str) -> FieldAnswer:
-        """The best response to a distribution, and the stationary distribution that it leads to."""
+        """The best response to a distribution, and the stationary distribution that it leads to.
+
+        Args:
+            law: the share of the population in each state.
+            slow: "population" for the Nash equilibrium, "policy" for the social optimum.
+        """
         log_pi = self.with_crowd(law, slow).solve().log_pi
         return FieldAnswer(self.exact.evaluate(log_pi).law, np.asarray(log_pi))
 

@@ -61,6 +61,11 @@ class SoftMdp:
         successors: the states that P[s, a, k] lead to, where P is a list of successors; equations are then solved by
             iteration, and an answer that does not reach rounding error is NaN.
 
+    >>> import numpy as np
+    >>> bandit = SoftMdp(P=0.5 * np.ones((1, 2, 1)), r=[[1.0, 0.0]], temp=[1.0], start=[1.0])
+    >>> np.exp(bandit.solve()[0]).round(3).tolist()
+    [[0.731, 0.269]]
+
     Reference: Geist, Scherrer & Pietquin, *A theory of regularized Markov decision processes*, 2019; Mei et al., *On
     the global convergence rates of softmax policy gradient methods*, 2020.
     """
@@ -163,11 +168,22 @@ class SoftMdp:
         return self.slope(logits, self.evaluate(logits))
 
     def slope(self, logits: Pairs, known: Evaluation) -> Pairs:
-        """∂J/∂θ where the evaluation is known already."""
+        """∂J/∂θ where the evaluation is known already.
+
+        Args:
+            logits: θ(s, a).
+            known: the evaluation of softmax(logits), from ``evaluate``.
+        """
         return known.visits[:, None] * self.advantage(logits, known.Q, known.V)
 
     def advantage(self, logits: Pairs, Q: Pairs, V: States) -> Pairs:
-        """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), with its mean over actions removed, so that V is arbitrary."""
+        """π(a|s)(Q(s, a) − τ log π(a|s) − V(s)), with its mean over actions removed, so that V is arbitrary.
+
+        Args:
+            logits: θ(s, a).
+            Q: the value of each pair.
+            V: the value of each state.
+        """
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         weighted = pi * (Q - jnp.asarray(self.temp)[:, None] * log_pi - V[:, None])

@@ -118,6 +118,10 @@ class Learner:
     def learn_one(self, x: PyTree, y: PyTree = None) -> None:
         """Learn from the sample x or, with a target y, from the sample (x, y); the name is that of River's learners.
 
+        Args:
+            x: the sample, or its input.
+            y: its target, if the operators use one.
+
         >>> import twoclock as tc
         >>> learner = tc.Learner(
         ...     F=lambda theta, omega, x: (theta * x[0] - x[1]) * x[0] / omega,

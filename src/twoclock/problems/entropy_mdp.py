@@ -59,6 +59,11 @@ class SoftOperators:
         features: φ, one row per state, for V = φᵀω instead of a table.
         policy_features: ψ[s, a], a vector for each pair, for π ∝ exp ψᵀθ instead of a table of logits.
 
+    >>> import numpy as np
+    >>> operators = SoftOperators(temp=np.full(2, 0.1), gamma=np.full((1, 1, 1), 0.9), scale=10.0)
+    >>> operators.log_pi(np.zeros((2, 4)), jnp.int32(0)).shape
+    (4,)
+
     Reference: Zeng & Doan, Section 4.3; Mei et al., *On the global convergence rates of softmax policy gradient
     methods*, 2020.
     """
@@ -93,7 +98,12 @@ class SoftOperators:
         return x.r - bonus + gamma * there - here
 
     def log_pi(self, theta: Theta, s: State) -> Float[Array, " actions"]:
-        """log π_θ(·|s)."""
+        """log π_θ(·|s).
+
+        Args:
+            theta: θ.
+            s: the state.
+        """
         if self.policy_features is None:
             return jax.nn.log_softmax(theta[s])
         return jax.nn.log_softmax(jnp.sum(jnp.asarray(self.policy_features)[s] * theta[None, :], axis=1))

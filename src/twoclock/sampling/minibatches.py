@@ -45,6 +45,9 @@ Source = Sampler | Callable[[Key], PyTree] | tuple["Source", "Source"]
 class Stream:
     """A fresh batch per step, ``function(key)``.
 
+    Args:
+        function: makes a batch from a key of ``jax.random``.
+
     >>> stream = Stream(lambda key: jax.random.normal(key, (8, 3)))
     >>> stream.draw(stream.noise(jax.random.key(0)), None)[0].shape
     (8, 3)
@@ -123,7 +126,12 @@ class Minibatches:
     def draw_indexed(
         self, u: UInt32[Array, ""] | Int32[Array, " size"], env: Epoch | None
     ) -> tuple[IndexedBatch, Epoch | None]:
-        """The result of ``draw``, and the indices of its items."""
+        """The result of ``draw``, and the indices of its items.
+
+        Args:
+            u: the random numbers of one step, from ``noise``.
+            env: where the epoch is, from ``init`` or the last draw.
+        """
         if env is None:
             return self._items(u), None
         now, then, at, indices = env

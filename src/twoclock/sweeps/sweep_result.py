@@ -27,6 +27,8 @@ _LABELS = ("problem", "method", "seed", "step", "diverged")
 class Sweep:
     """Every run of a sweep.
 
+    ``sweep`` returns it.
+
     Attributes:
         history: one row per problem, method, seed and mark: those four, whether the seed had diverged by then, and a
             column for each metric (empty if a problem does not measure it).
@@ -60,6 +62,10 @@ class Sweep:
 
         A diverged seed counts with its last finite state, as everywhere. ``family`` and the numbers of the method
         (``alpha.c`` …) are columns.
+
+        Args:
+            metric: the metric, a column of ``history``.
+            confidence: the level of the interval.
         """
         import pandas as pd
 
@@ -107,7 +113,11 @@ class Sweep:
         return best[shown + varied]
 
     def result(self, problem: str, method: str) -> Result:
-        """The record of one method on one problem, as a result without iterates."""
+        """The record of one method on one problem, as a result without iterates.
+
+        Args:
+            problem, method: their names in ``history``.
+        """
         validation.lookup(self.spec["problems"], problem, "problem")
         validation.lookup(self.spec["methods"], method, "method")
         rows = self.history[(self.history["problem"] == problem) & (self.history["method"] == method)]
@@ -126,19 +136,34 @@ class Sweep:
         return Result(None, None, history, ended[seeds].to_numpy(), fine.reindex(seeds).fillna(0).to_numpy(int), spec)
 
     def plot_best(self, metric: str, statistic: str = "mean") -> Figure:
-        """Learning curves of the best setting of each family, with bands; a panel per problem."""
+        """Learning curves of the best setting of each family, with bands; a panel per problem.
+
+        Args:
+            metric: the metric, a column of ``history``.
+            statistic: the statistic over seeds, "mean", "median" or "iqm".
+        """
         from twoclock import plot
 
         return plot.best_curves(self, metric, statistic)
 
     def plot_sensitivity(self, metric: str, setting: str | None = None) -> Figure:
-        """The metric at the last step against a setting, a line per family; a panel per problem."""
+        """The metric at the last step against a setting, a line per family; a panel per problem.
+
+        Args:
+            metric: the metric, a column of ``history``.
+            setting: the setting, such as "alpha.c"; the first that varies if None.
+        """
         from twoclock import plot
 
         return plot.setting_curves(self, metric, setting)
 
     def plot_map(self, metric: str, x: str | None = None, y: str | None = None) -> Figure:
-        """The metric at the last step over two settings, hatched where seeds diverged; one panel for each family."""
+        """The metric at the last step over two settings, hatched where seeds diverged; one panel for each family.
+
+        Args:
+            metric: the metric, a column of ``history``.
+            x, y: the two settings; the first two that vary if None.
+        """
         from twoclock import plot
 
         return plot.setting_map(self, metric, x, y)

@@ -40,7 +40,15 @@ _NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class Condition:
-    """One inequality ``left ≤ right`` of a proof; its name is the inequality as written in docs/certificates.md."""
+    """One inequality ``left ≤ right`` of a proof; its name is the inequality as written in docs/certificates.md.
+
+    Args:
+        name: the inequality.
+        left, right: its two sides.
+
+    >>> Condition("c_α ≤ c_β", 1.0, 2.0).slack
+    1.0
+    """
 
     name: str
     left: float
@@ -66,6 +74,12 @@ class InitialErrors:
         y: ‖ω₀−ω*(θ₀)‖².
         f: ‖f₀−F(θ₀, ω₀)‖²; ``Fast`` begins with f₀ = 0 unless it is given.
         g: ‖g₀−G(θ₀, ω₀)‖².
+
+    >>> import twoclock as tc
+    >>> certificate = tc.certify("strongly-convex", L=1.0, mu_h=0.9, mu_g=0.9, noise=0.5)
+    >>> start = tc.theory.InitialErrors(x=1.0, y=1.0, f=0.0, g=0.0)
+    >>> bool(certificate.bound(10**9, start) < certificate.bound(10**3, start))
+    True
     """
 
     x: float
@@ -105,13 +119,21 @@ class Certificate:
 
     with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. For ``Standard`` V₀ = D_x x + D_y y. As printed
     (``proof="printed"``) the bounds are τ²V₀/(k+τ)² + Bτ²/(k+τ) and [32V₀ + 4 log(k+2)]/(α₀√(k+1)), which lacks B.
-    ``certify`` makes certificates.
+    ``certify`` makes it.
 
     Attributes:
         mu_g: one number, or one per fast level.
         c: c_α, c_β of each fast level, and c_λ, which for ``Standard`` occurs in the proof alone.
         weights: D, those of the distances of all levels first.
         mixing: the mixing time that it assumes; 0 for independent samples.
+        structure, proof: as in ``certify``.
+        of: the method, "fast" or "standard".
+        L, mu_h, noise, growth: the constants as in ``certify``.
+        tau: τ, the shift of the steps.
+        A: the A of the bound.
+        rate: the r of the bound; used for non-convex h alone.
+        conditions: the inequalities of the proof.
+        notes: what was changed in the constants, and other remarks.
     """
 
     structure: str
@@ -162,7 +184,12 @@ class Certificate:
         return Fast(self.alpha, self.beta, self.lam, order="paper")
 
     def bound(self, k: Numbers, start: InitialErrorsLike) -> Numbers:
-        """The bound on the metric's mean after k steps, a number or an array, from ``start``: `InitialErrors`."""
+        """The bound on the metric's mean after k steps, a number or an array, from ``start``: `InitialErrors`.
+
+        Args:
+            k: the number of steps.
+            start: the squared errors at the start.
+        """
         steps = as_array("bound(k=…)", k)
         if not np.all((steps >= 0) & (steps <= LAST_STEP)):
             raise InputError(f"`bound(k=…)` must lie in [0, 2³¹], got {short_repr(k)}; steps are counted in 32 bits")

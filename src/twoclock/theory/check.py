@@ -30,6 +30,8 @@ _POINTS = 400  # between two of these a condition is assumed to change at most o
 class ConditionCheck:
     """Where one inequality holds, up to the horizon, the last step checked.
 
+    `check` makes one for each inequality.
+
     Attributes:
         group: "order" (the plain order), "paper" (the paper's proof, corrected) or "tight".
         name: the inequality as written in docs/certificates.md.
@@ -80,6 +82,8 @@ class ConditionCheck:
 @dataclasses.dataclass(frozen=True, repr=False)
 class CheckReport:
     """All findings on one method.
+
+    `check` returns it.
 
     Attributes:
         findings: one `ConditionCheck` per inequality.

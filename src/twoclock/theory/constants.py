@@ -69,6 +69,8 @@ class Flat:
 class Constants(Mapping[str, Any]):
     """L, μ_h, μ_G and the noise level B of a problem; ``certify(structure, **constants)`` takes them as they are.
 
+    `constants` returns them.
+
     Args:
         L, mu_h, mu_g, noise: as in ``certify``. If a μ is not positive, the problem lacks that structure.
         metric: of a PL problem whose F is the gradient in another metric, as in ``certify``; else None.

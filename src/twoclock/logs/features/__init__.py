@@ -93,13 +93,25 @@ def _has_fractions(sample: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class OneHot:
-    """ψ(s) = e_s for the states of a log, whole numbers or text; in sparse form."""
+    """ψ(s) = e_s for the states of a log, whole numbers or text; in sparse form.
+
+    Args:
+        states: the different states, sorted.
+
+    >>> OneHot(np.array([3, 5, 8]))(np.array([5, 3])).toarray().tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
 
     states: np.ndarray
 
     @classmethod
     def of(cls, log: Log, others: np.ndarray | None = None) -> OneHot:
-        """Collect the states of the log, next states too, and some others."""
+        """Collect the states of the log, next states too, and some others.
+
+        Args:
+            log: the log.
+            others: further states.
+        """
         sample = log.sample[0]
         written = is_written_number(sample)
         if (written or sample.dtype.kind == "f") and len(sample) >= _FEWEST_LOOKED_AT and _has_fractions(sample):

@@ -51,6 +51,7 @@ class Rbf:
         centres: the number of centres.
         width: w; the median distance of the centres' sample if None.
         seed: which states are centres.
+        where, scale: the centres, and the mean and standard deviation of the columns; set by ``fit``.
 
     >>> states = np.random.default_rng(0).normal(size=(100, 2))
     >>> Rbf(centres=10).fit(states)(states).shape
@@ -98,6 +99,7 @@ class Fourier:
 
     Args:
         order: the largest sum of the entries of c.
+        waves, scale: the vectors c, and the range of the columns; set by ``fit``.
 
     >>> states = np.random.default_rng(0).normal(size=(100, 2))
     >>> Fourier(order=2).fit(states)(states).shape
@@ -132,6 +134,7 @@ class Tiles:
     Args:
         tilings: the number of grids.
         bins: the number of cells of a grid along each column.
+        scale: the range of the columns; set by ``fit``.
 
     >>> states = np.random.default_rng(0).normal(size=(100, 2))
     >>> Tiles(tilings=2, bins=3).fit(states)(states).shape
@@ -189,6 +192,11 @@ class Network:
         model: a module that maps one state (a state and a continuous action, side by side) to numbers.
         part: "last" takes the input of the last layer, with a constant; "whole" the gradient of the first output with
             respect to all parameters (the neural tangent features).
+        size: the number of features; set by ``fit``.
+
+    >>> states = np.random.default_rng(0).normal(size=(100, 2))
+    >>> Network(lambda x: jnp.tanh(x[0] - x)).fit(states).size
+    3
     """
 
     model: Callable[..., jax.Array]

@@ -50,6 +50,11 @@ class ModelCritic:
         known: the last rows of [A B] if they are known, such as those that shift a state of past outputs. Only the
             entries of x' before them are learnt and are part of v.
 
+    >>> critic = ModelCritic(Q=[[1.0]], R=[[1.0]])
+    >>> theta, omega = critic.start(jnp.zeros((1, 1)))
+    >>> theta["K"].shape, omega["M"].shape
+    ((1, 1), (3, 3))
+
     Reference: Wang & Janson, *Exact asymptotics for linear quadratic adaptive control*, 2021.
     """
 
@@ -164,7 +169,14 @@ def _times(a: Float[Array, "p q"], b: Float[Array, "q r"]) -> Float[Array, "p r"
 
 @pytree
 class LqrModel(Problem):
-    """The model critic on a simulated plant, with exact answers; see `lqr_model`."""
+    """The model critic on a simulated plant, with exact answers.
+
+    `lqr_model` makes it.
+
+    Args:
+        plant: the simulated plant with its exploration and exact answers.
+        operators: the operators.
+    """
 
     plant: LqrActorCritic
     operators: ModelCritic

@@ -258,7 +258,16 @@ def _walk_mdp(states: int) -> Mdp:
 
 
 class SlowWalkSetting(TypedDict):
-    """The common arguments of ``policy_evaluation`` and ``models.limit_law``."""
+    """The common arguments of ``policy_evaluation`` and ``models.limit_law``.
+
+    `slow_walk_setting` makes it.
+
+    Attributes:
+        mdp: the walk.
+        features: Φ, one row per state.
+        target: the policy to evaluate, π[s, a].
+        behaviour: the policy that acts.
+    """
 
     mdp: Mdp
     features: Float[np.ndarray, "s d"]

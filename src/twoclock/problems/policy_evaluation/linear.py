@@ -100,6 +100,19 @@ class PolicyEvaluation(Problem):
     Metrics: ``error`` (to the nearest solution, where features are dependent), ``gap``, ``gradient``, ``tracking``,
     ``rmspbe`` = √MSPBE and ``rmsve`` = ‖Φθ − V_π‖_D.
 
+    `policy_evaluation` makes it.
+
+    Args:
+        features: Φ, one row per state.
+        theta0: where θ starts.
+        sampler: draws the transitions.
+        truth: the exact answers.
+        inverse: the matrix of ω*(θ), an affine function of θ.
+        factor: the factor 2 of F.
+        ridge: the ridge of ``tdrc``.
+        operator: one of the names above.
+        traces: the traces, if there are any.
+
     Reference: Sutton et al. 2009 (TDC, GTD2); Maei 2011 (with traces); Ghiassian et al. 2020 (TDRC); Sutton, Mahmood &
     White 2016 (emphatic TD); Zeng & Doan, Section 4.1.
     """
