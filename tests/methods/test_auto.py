@@ -415,3 +415,25 @@ def test_the_command_line_needs_no_method(tmp_path, capsys):
     run = ["run", "quadratic", "--problem.dim", "2", "--steps", "60", "--seeds", "2", "--out"]
     assert main([*run, str(tmp_path / "a")]) == 0
     assert "chosen: Zap" in capsys.readouterr().out
+
+
+def test_the_curvature_of_a_softmax_is_seen():
+    """A softmax of two actions is affine along the diagonal, so that points on it do not show a curvature."""
+    problem = tc.problems.random_entropy_mdp(jax.random.key(1), states=4, actions=2, gamma=0.8, temp=0.2)
+    result = tc.solve(problem, steps=20_000, seeds=4)
+    assert result.summary("gap").iloc[-1]["mean"] < 2e-4  # 3e-3 if old samples are never forgotten
+
+
+def test_a_move_across_the_valley_of_rosenbrock_is_taken_back():
+    def F(theta, omega, x):
+        bend = 4.4 * (theta[1] - omega)
+        return jnp.stack([theta[0] - 1 - 2 * theta[0] * bend, bend]) + 0.1 * x[:2]
+
+    def G(theta, omega, x):
+        return omega - theta[0] ** 2 + 0.1 * x[2]
+
+    start = np.array([-0.878, 0.175])
+    problem = tc.problems.custom(F, G, lambda key: jax.random.normal(key, (3,)), start, 0.0)
+    result = tc.solve(problem, steps=30_000, seeds=8)
+    error = ((np.asarray(result.theta) - 1) ** 2).sum(axis=1).mean()
+    assert error < 3e-4  # 6e-3 if only a slope as steep as before shows that a move was too long

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
@@ -36,12 +37,14 @@ _FORGET = 30.0
 _PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
 # A move went too far if the slope along it is so steep at its end, by this many standard errors. A move from the wrong
 # side of a minimum always seems too far: after this many that were undone, the model trusts new samples.
-_OVERSHOT, _SURE, _UNDONE = 0.5, 3.0, 3.0
+_OVERSHOT, _SURE, _UNDONE = 0.1, 3.0, 3.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
 # What counts as zero where samples have no noise, relative to the squared mean at the start.
 _NOTHING = 1e-5
+# The multiples of this number modulo 1 differ from each other.
+_GOLDEN = 0.6180339887498949
 
 
 @pytree
@@ -146,7 +149,9 @@ class Zap(Method):
             return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
 
         d = _by_entry(state.width, z, slow)
-        away = jnp.abs(z) + _by_entry(state.reach, z, slow)
+        # Unequal lengths: some operators, such as those of a softmax, are affine along the diagonal.
+        unequal = jnp.asarray(0.5 + (np.arange(1, n + 1) * _GOLDEN) % 1, z.dtype)
+        away = unequal * (jnp.abs(z) + _by_entry(state.reach, z, slow))
         aside = jnp.eye(n, dtype=z.dtype) * d[:, None]
         alone = jnp.stack([z, state.check.point, state.origin, z + away, z - away])
         values = jax.vmap(both)(jnp.concatenate([alone, z[None, :] + aside, z[None, :] - aside]))
@@ -349,7 +354,7 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
     over = trial.mean > _OVERSHOT * jnp.abs(trial.slope) + _SURE * jnp.sqrt(jnp.maximum(variance, 0))
     lost = trial.lost > 0
     downhill = -trial.slope
-    share = jnp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.9)
+    share = jnp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.5)
     return (over & (trial.undone < _UNDONE)) | lost, jnp.where(lost, 0.1, share)
 
 
