@@ -17,6 +17,7 @@ import twoclock_command
 
 if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
     from reproduction.runner import ExperimentOutcome
+    from reproduction.screen import Line
 
 COMMAND = "python -m reproduction"
 Modules = Mapping[str, ModuleType]
@@ -31,17 +32,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str]) -> int:
     import twoclock as tc
-    from reproduction import experiments
+    from reproduction import experiments, screen
 
+    # Only the help needs the experiments, which take seconds to load.
+    options = _parser(experiments.discover() if {"-h", "--help"} & set(args) else {}).parse_args(args)
+    if options.engine != "auto":
+        os.environ["TWOCLOCK_ENGINE"] = options.engine
+    out = (options.out or Path("results")).expanduser().absolute()
+    folder = out / ("quick" if options.quick else "full")
+    source = screen.source(args, folder)
+    if screen.show_again(folder, source):
+        return 0
     known = experiments.discover()
-    options = _parser(known).parse_args(args)
     if options.report is not None:
         if len(args) > 2 or (len(args) == 2 and "=" in args[0]):
             raise tc.InputError("`--report` takes a folder and nothing else; leave the other arguments out")
         _redraw(options.report.expanduser().absolute(), known, args)
         return 0
-    if options.engine != "auto":
-        os.environ["TWOCLOCK_ENGINE"] = options.engine
     names = [*known, "all"]
     for name in options.experiments:
         if name not in names:
@@ -52,7 +59,6 @@ def _run(args: Sequence[str]) -> int:
     chosen = {name: module for name, module in known.items() if name in asked or "all" in asked}
     if options.quick and "all" in asked:  # what is long and ours is left to the full run
         chosen = {name: module for name, module in chosen.items() if getattr(module, "QUICK", True)}
-    out = (options.out or Path("results")).expanduser().absolute()
     if options.tune:
         from reproduction.tuned_settings import tunable, tune_again
 
@@ -62,7 +68,12 @@ def _run(args: Sequence[str]) -> int:
             )
         tune_again(tunable(known) if "all" in asked else chosen, known, out if options.out else None)
         return 0
-    return _reproduce(chosen, _prepare(out, options.quick, options.resume), args)
+    _prepare(folder, options.resume)
+    status, lines = _reproduce(chosen, folder, args)
+    # The tables of --verbose are not kept; and not if the code was changed meanwhile.
+    if status == 0 and not options.verbose and screen.source(args, folder) == source:
+        screen.keep(folder, source, lines)
+    return status
 
 
 class _OneLineParser(argparse.ArgumentParser):
@@ -119,12 +130,11 @@ def _parser(known: Modules) -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(out: Path, quick: bool, resume: bool) -> Path:
+def _prepare(folder: Path, resume: bool) -> None:
     """Make the folder, unless its records have another format; quick and full runs live side by side in it."""
     import twoclock as tc
     from twoclock import storage
 
-    folder = out / ("quick" if quick else "full")
     note = storage.note(folder, "reproduction")
     if resume and not note:
         raise tc.InputError(
@@ -137,11 +147,10 @@ def _prepare(out: Path, quick: bool, resume: bool) -> Path:
         )
     made_by = {"twoclock": tc.__version__, "format": storage.FORMAT}
     storage.put_note(storage.writable(folder), "reproduction", {**(note or {}), **made_by})
-    return folder
 
 
-def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> int:
-    """Run, judge and write the report; returns the exit status, 1 if an experiment failed."""
+def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> tuple[int, list[Line]]:
+    """Run, judge and write the report; returns the exit status, 1 if an experiment failed, and the screen."""
     from reproduction.runner import ProgressDisplay, run_experiment, run_side_by_side
     from twoclock import cli, storage
 
@@ -166,8 +175,7 @@ def _reproduce(chosen: Modules, folder: Path, args: Sequence[str]) -> int:
                 storage.put_note(folder, "reproduction", {**note, **when})
     kept = f"; {display.kept} of {display.cases} cases were there already" if display.kept else ""
     took = f" in {(time.monotonic() - began) / 60:.1f} minutes{kept}"
-    _publish(outcomes, chosen, folder, args, took, failed)
-    return 1 if failed else 0
+    return bool(failed), _publish(outcomes, chosen, folder, args, took, failed)
 
 
 def _redraw(folder: Path, known: Modules, args: Sequence[str]) -> None:
@@ -191,12 +199,13 @@ def _publish(
     args: Sequence[str],
     how_long: str = "",
     failed: Mapping[str, str] = MappingProxyType({}),
-) -> None:
+) -> list[Line]:
     """Write the report and print one screen: what ran, what was found, a line for each figure, where the report is."""
     from rich.console import Console
     from rich.table import Table
 
     from reproduction.report import against_full_run, findings, headline, panels_of, write
+    from reproduction.screen import show
     from twoclock import storage
     from twoclock.storage import environment
 
@@ -205,36 +214,34 @@ def _publish(
     facts = {"command": f"{COMMAND} {shlex.join(args)}".strip(), **_facts(outcomes), **environment()}
     written = write(list(outcomes.values()), panels, folder, facts, quick=quick)
     claims = [claim for outcome in outcomes.values() for claim in outcome.claims]
-    console = Console()
     if verbose:
         for title, ours in (("The paper's claims", False), ("Our own claims", True)):
             table = Table("claim", "place", "verdict", title=title, title_justify="left")
             for claim in (claim for claim in claims if claim.ours is ours and not claim.detail):
                 table.add_row(claim.statement, claim.place, f"[bold]{claim.verdict}[/]")
             if table.row_count:
-                console.print(table)
+                Console().print(table)
     many = f"{len(outcomes)} experiment{'s' if len(outcomes) > 1 else ''}"
     ran = (
         f"Of {len(outcomes) + len(failed)} experiments {len(failed)} failed"
         if failed
         else f"Everything ran: {many}, 0 errors"
     )
-    console.print(f"[bold]{ran}{how_long}.[/]")
+    lines: list[Line] = [(f"{ran}{how_long}.", {"style": "bold"})]
     for name, trace in failed.items():
         log = storage.put(folder / f"{name}-failed.txt", trace)
-        console.print(f"  {name} failed: {trace.strip().splitlines()[-1]}", highlight=False, markup=False)
-        console.print(f"    {log}", markup=False, highlight=False, soft_wrap=True)
+        lines += [(f"  {name} failed: {trace.strip().splitlines()[-1]}", {}), (f"    {log}", {"soft_wrap": True})]
     papers = [claim for claim in claims if not claim.ours and not claim.detail]
     against = against_full_run(papers) if quick and papers else ""
-    for sentence in [headline(claims, quick=quick), *findings(list(outcomes.values())), against]:
-        if sentence:
-            console.print(f"  • {sentence}", highlight=False, markup=False)
-    for line in _figure_lines(list(outcomes.values())):
-        console.print(f"  {line}", highlight=False, markup=False, no_wrap=True, overflow="ellipsis")
+    said = [headline(claims, quick=quick), *findings(list(outcomes.values())), against]
+    lines += [(f"  • {sentence}", {}) for sentence in said if sentence]
+    one_line: Mapping[str, bool | str] = {"no_wrap": True, "overflow": "ellipsis"}
+    lines += [(f"  {line}", one_line) for line in _figure_lines(list(outcomes.values()))]
     if not verbose:
-        console.print("  Every claim with its verdict: --verbose, or the report:")
-    for name in ("report.html", "report.md"):
-        console.print(f"  {written[name]}", markup=False, highlight=False, soft_wrap=True)
+        lines.append(("  Every claim with its verdict: --verbose, or the report:", {}))
+    lines += [(f"  {written[name]}", {"soft_wrap": True}) for name in ("report.html", "report.md")]
+    show(lines)
+    return lines
 
 
 def _figure_lines(outcomes: Sequence[ExperimentOutcome]) -> list[str]:

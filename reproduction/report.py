@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
+from reproduction import FULL_RUN
 from reproduction.comparisons import join_words, number
 from reproduction.experiment import Claim, Records
 from reproduction.runner import ExperimentOutcome, Picture
@@ -35,7 +36,6 @@ _WORDS = {
     "undecided": "not decided", "open": "not decidable", "left": "left to the full run",
 }  # fmt: skip
 _ADVICE = 3  # sentences on the first screen
-_FULL_RUN = _HERE.parent / "docs" / "full_run"
 # The most methods of one case that the page lists; a longer list is in the CSV file alone.
 _LISTED = 16
 _ENDS = ["case", "method", "metric", "mean", "low", "high", "steps", "seeds", "diverged", "folder"]
@@ -116,7 +116,7 @@ def in_short(verdict: str) -> str:
     return words.get(verdict, verdict.removeprefix("reproduced ").replace("is about ", "≈ "))
 
 
-def against_full_run(claims: Iterable[Claim], kept: Path = _FULL_RUN) -> str:
+def against_full_run(claims: Iterable[Claim], kept: Path = FULL_RUN) -> str:
     """What the full run says of the paper's rows, and how many of them these claims confirm; empty without one."""
     note = storage.note(kept, "run")
     if "ended" not in note:
