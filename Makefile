@@ -10,7 +10,7 @@ reproduce: .venv/usable
 	TWOCLOCK_AGAIN="make $@" $(BIN)/python -m reproduction --quick
 	@echo "That was the quick run. The full one, some 40 minutes on two cores: make full"
 
-full: .venv/usable
+full: .venv/complete
 	TWOCLOCK_AGAIN="make $@" $(BIN)/python -m reproduction
 
 test: setup lint types
@@ -57,17 +57,31 @@ check-dist: dist
 
 setup: .venv/ready
 
-# What the experiments need comes first and is enough for `make reproduce`; the rest is for tests and tools.
+# What the quick run needs comes first and is enough for `make reproduce`; the rest is for the full run, tests and tools.
 # Nothing is compiled to bytecode that nobody imports.
+# pip takes half a package that it was stopped in for a whole one. So .venv has the file `unfinished` while pip is at
+# work, and a set-up that finds it begins again from nothing.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 .venv/usable: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("twoclock needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
+	if [ -e .venv/unfinished ]; then rm -rf .venv; fi
+	mkdir -p .venv && touch .venv/unfinished
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[examples]'
+	$(INSTALL) --editable . 'gymnasium>=1.0'
+	mv .venv/unfinished $@
+
+.venv/complete: .venv/usable
+	mv .venv/usable .venv/unfinished
+	$(INSTALL) --editable '.[examples]'
+	mv .venv/unfinished .venv/usable
 	touch $@
 
-.venv/ready: .venv/usable
+.venv/ready: .venv/complete
+	mv .venv/usable .venv/unfinished
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[examples,minari,ray]' --group dev
+	mv .venv/unfinished .venv/usable
 	touch $@
 
 .venv/documented: .venv/ready

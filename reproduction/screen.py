@@ -1,6 +1,6 @@
 """The screen that ends a reproduction: kept with a digest of what it came from, and shown again if that is the same.
 
-Whatever differs, be it one byte of the code, a record, a picture or an option, the report is made anew.
+Whatever differs, be it one byte of the code, a record, a picture or an option, the report is made again.
 """
 
 import hashlib

@@ -76,16 +76,16 @@ def test_the_screen_is_shown_again_until_something_changes(change, tiny, tmp_pat
         assert main([*words, *more]) == 0
         return bool(tiny), capsys.readouterr().out
 
-    made_anew, first = call()
-    assert made_anew
+    made_again, first = call()
+    assert made_again
     again, second = call()
     assert not again
     note, _, rest = second.partition("\n")
     assert note.startswith("Nothing has changed since")
     assert rest == first
     change(folder, code, monkeypatch)
-    made_anew, third = call()
-    assert made_anew
+    made_again, third = call()
+    assert made_again
     assert ("1 fails" in third) is (change is change_record)
     assert (folder / "tiny" / "tiny.png").exists()
     assert not call()[0]
