@@ -12,11 +12,9 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
-
 import twoclock
 from reproduction import FULL_RUN
-from twoclock import storage
+from twoclock import cli, storage
 
 # A line of the screen, and how `rich` prints it.
 Line = tuple[str, Mapping[str, bool | str]]
@@ -28,9 +26,8 @@ _OF_MAKE = "TWOCLOCK_AGAIN"  # what to call after Ctrl-C, which no report has
 
 def show(lines: Iterable[Line]) -> None:
     """Print the lines."""
-    console = Console()
     for text, style in lines:
-        console.print(text, markup=False, highlight=False, **style)  # type: ignore[arg-type]
+        cli.OUT.print(text, markup=False, highlight=False, **style)  # type: ignore[arg-type]
 
 
 def show_again(folder: Path, source: str) -> bool:

@@ -1,5 +1,6 @@
 """A second call shows the screen of the first, and never that of other code, records, pictures or options."""
 
+import io
 import os
 import shutil
 import subprocess
@@ -102,6 +103,19 @@ def test_a_failure_and_changed_code_are_not_kept(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("reproduction.__main__._reproduce", lambda chosen, folder, args: (1, []))
     assert main(["exact", "--quick", "--out", str(tmp_path)]) == 1
     assert not (tmp_path / "quick" / "screen.json").exists()
+
+
+class Closed(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_a_reader_that_leaves_ends_the_screen(monkeypatch):
+    """As `| head` does; rich alone would leave the program with an error."""
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Closed())
+        with pytest.raises(BrokenPipeError):
+            screen.show([("a line", {})])
 
 
 @pytest.mark.parametrize(
