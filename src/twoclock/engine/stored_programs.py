@@ -27,6 +27,8 @@ from twoclock.protocols import PyTree
 # Seconds from which a compilation is worth a file, and bytes of constants from which a program is not.
 _WORTH_STORING, _LARGE = 0.02, 1 << 20
 _MAX_LOADED = 64
+# Earlier versions of JAX print alarms about the processor, without a cause, whenever they load a program.
+_LOADS_SILENTLY = (0, 10, 2)
 
 
 class StoredFunction:
@@ -68,7 +70,7 @@ class StoredFunction:
         (device,), cache = jax.devices(), replace(compiler.open_cache(), suffix=".xla")
         held = sum(np.asarray(array).nbytes for array in traced.jaxpr.consts)
         text = lowered.as_text() if held < _LARGE else "callback"
-        if "callback" in text or cache.trouble is not None:
+        if "callback" in text or cache.trouble is not None or jax.__version_info__ < _LOADS_SILENTLY:
             return lowered.compile()
         # Arguments without an effect are not in the text.
         shapes = " ".join(f"{arg.dtype}{arg.shape}" for arg in jax.tree.leaves(lowered.args_info))
