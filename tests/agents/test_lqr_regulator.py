@@ -60,7 +60,11 @@ def test_guard_holds_a_plant_that_steps_would_lose(tmp_path):
     """Steps that are too large: without the guard it diverges and K0 acts; with it no state leaves, saved or not."""
     steps = tc.Standard(0.2, 0.2)
     bare = tc.agents.Regulator(PAPER.Q, PAPER.R, critic="q", method=steps)
-    with np.errstate(all="ignore"), pytest.warns(tc.DivergedWarning):
+    with (
+        np.errstate(all="ignore"),
+        pytest.warns(tc.agents.PlantWarning, match="K0 acts since"),
+        pytest.warns(tc.DivergedWarning),
+    ):
         x = drive(bare, 400)
     assert bare.diverged
     assert np.array_equal(bare.gain, bare.K0)

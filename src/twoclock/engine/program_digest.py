@@ -157,7 +157,7 @@ def check_lane(problem: Problem, method: Method, recorder: ShapeRecorder) -> Tra
     """Return the trace of a lane, given a first one; None if each trace is another program."""
     first, before = recorder.traced, recorder.problem_before
     # A method of this library is pure: its step need not be traced again if the problem's functions are the same.
-    if before is not None and before == _trace_problem(problem):
+    if None not in (first, before) and before == _trace_problem(problem):
         traced = first
     else:
         traced = _stable_trace(lambda tag: trace_lane(problem, method, tag=tag), (problem, method), first)

@@ -68,7 +68,7 @@ class StoredFunction:
         traced = self.jitted.trace(*args, **static)
         lowered = traced.lower()
         (device,), cache = jax.devices(), replace(compiler.open_cache(), suffix=".xla")
-        held = sum(np.asarray(array).nbytes for array in traced.jaxpr.consts)
+        held = 8 * sum(np.size(array) for array in traced.jaxpr.consts)  # some are keys of JAX, which have no bytes
         text = lowered.as_text() if held < _LARGE else "callback"
         if "callback" in text or cache.trouble is not None or jax.__version_info__ < _LOADS_SILENTLY:
             return lowered.compile()
