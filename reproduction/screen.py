@@ -10,16 +10,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
-import twoclock
 from reproduction import FULL_RUN
 from twoclock import cli, storage
 
 # A line of the screen, and how `rich` prints it.
 Line = tuple[str, Mapping[str, bool | str]]
 _NAME = "screen"
-_CODE = (Path(__file__).parent, Path(twoclock.__file__).parent, FULL_RUN)
+_CODE = (Path(__file__).parent, Path(str(files("twoclock"))), FULL_RUN)
 _VARIABLES = ("JAX", "MPL", "TWOCLOCK", "XLA")
 _OF_MAKE = "TWOCLOCK_AGAIN"  # what to call after Ctrl-C, which no report has
 

@@ -42,7 +42,7 @@ _LEAST_SEARCH = 10_000  # samples of all seeds, half of which a search without t
 # What the rule asks of a ratio of mean errors, and of false arrivals.
 _MEDIAN, _MOST, _SHARE, _FAILED, _FALSE = 1.0, 1.5, 0.9, 20.0, 0.02
 # A run without a method is refused on these, in one line that says what to use.
-_REFUSED = {"access_control", "beach_bar", "constrained_frozen_lake", "matrix_game", "pursuit"}
+_REFUSED = {"access_control", "beach_bar", "constrained_frozen_lake", "matrix_game", "pursuit", "river_swim"}
 _CHAINS = ("boyan", "boyan, markov", "walk_dependent", "walk_inverted", "walk_tabular")
 _STRUCTURE = {"quadratic": "strongly-convex", "rates": "strongly-convex"}
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twoclock.sweeps.sweep_result import Sweep
 
 # Names other than `main` and `program` are for other command lines, such as that of the paper's reproduction.
-__all__ = ["Interrupted", "deferred_interrupt", "guard", "main", "program", "progress_bar", "resumable"]
+__all__ = ["OUT", "Interrupted", "deferred_interrupt", "guard", "main", "program", "progress_bar", "resumable"]
 
 
 class _Console(Console):

@@ -24,7 +24,6 @@ from twoclock.validation.arrays import Array, Number, State, Words, as_array
 __all__ = ["AverageRewardProblem", "access_control", "average_reward", "river_swim"]
 
 Levels = tuple[Number, Critic]  # the gain, and values of the states or the weights of features
-_LARGEST_FOR_ROOTS = 128  # entries of θ and ω
 SAMPLINGS = {"markov": 2, "iid": 3}  # with the random words that a step takes
 
 
@@ -59,6 +58,8 @@ class GainOperators:
 class AverageRewardProblem(Problem):
     """The actor-critic for the average reward, with its exact answers; see `average_reward`."""
 
+    instead_of_roots = "steps for each level, tc.Standard(alpha, (beta_gain, beta_critic)); see average_reward.md"
+
     theta0: Theta
     start: UInt32[Array, " s"]
     next: UInt32[Array, "s a k"]
@@ -68,14 +69,6 @@ class AverageRewardProblem(Problem):
     features: Float[Array, "s c"] | None = None
     policy_features: Float[Array, "s a d"] | None = None
     sampling: str = static(default="markov")
-
-    @property
-    def instead_of_roots(self) -> str:  # type: ignore[override]
-        """What to use where θ and ω are too large for a matrix gain; without one policies end 1 to 2 % short."""
-        critic = self.r.shape[0] if self.features is None else self.features.shape[1]
-        if np.size(self.theta0) + 1 + critic <= _LARGEST_FOR_ROOTS:
-            return ""
-        return "steps for each level, tc.Standard(alpha, (beta_gain, beta_critic)); see average_reward.md"
 
     def init(self, key: Key) -> tuple[Theta, Levels, State | None]:
         theta = jnp.asarray(self.theta0)
