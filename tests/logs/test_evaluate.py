@@ -244,5 +244,5 @@ def test_a_time_limit_written_as_a_termination_is_reported():
     assert tc.logs.read(columns, episode="episode", terminated=None, truncated="terminated").time_limit == 0
     other = columns | {"terminated": rng.random(600) < 0.05}
     assert tc.logs.read({k: v for k, v in other.items() if k != "episode"}).time_limit == 0
-    goal = columns | {"state": np.where(columns["terminated"], 3, state)}  # a state of its own leads to the end
+    goal = columns | {"state": np.where(columns["terminated"], 3, state)}  # only state 3 terminates
     assert tc.logs.read(goal, episode="episode").time_limit == 0

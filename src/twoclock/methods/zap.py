@@ -362,7 +362,7 @@ def _believed(trial: Trial, model: LinearModel, steps: tuple[Array, ...], count:
     """The effective count of a model: with the variance v/count and a bias b, the n with v/n = v/count + b².
 
     The bias is the error of its prediction at the last iterate, beyond the noise of the samples there. It is measured
-    in what follows from it, the Newton steps of θ and of ω: an F without noise of its own has that of G through ω.
+    by the Newton steps of θ and of ω that follow from it. So an F without noise has a noise too, that of G through ω.
     """
     both = 1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1)
     rounding = jnp.finfo(count.dtype).eps * (jnp.abs(model.J.value) @ jnp.abs(trial.base)) ** 2
