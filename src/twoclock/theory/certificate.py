@@ -117,7 +117,8 @@ class Certificate:
         1/k steps:    E m_k ≤ [τ²V₀ + A·B·k]/(k+τ)²                        m = ‖θ−θ*‖² (strongly convex) or h−h* (PL)
         1/√k steps:   min_{t≤k} E‖∇h(θ_t)‖² ≤ [V₀ + A·B·(1+log(k+1))]/(r√(k+1))     (non-convex)
 
-    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. For ``Standard`` V₀ = D_x x + D_y y. As printed
+    with V = x + D_y y + D_f‖Δf‖² + D_g‖Δg‖² and B the noise level. With ``mixing`` the √(k+1) of the second is
+    (k+1)/√(k+1+τ). For ``Standard`` V₀ = D_x x + D_y y. As printed
     (``proof="printed"``) the bounds are τ²V₀/(k+τ)² + Bτ²/(k+τ) and [32V₀ + 4 log(k+2)]/(α₀√(k+1)), which lacks B.
     ``certify`` makes it.
 
@@ -196,14 +197,16 @@ class Certificate:
         # The average that Standard's proof keeps begins at 0.
         squares = _read_start(start, len(self.c) - 1, averages=self.of == "fast")
         if self.mixing:  # the averages in its proof differ from the run's by λ times a solution of Poisson's equation
-            size = self.c[-1] / self.tau * self.mixing * np.sqrt(self.noise)
+            lam = self.c[-1] / (np.sqrt(self.tau + 1) if self.structure == "non-convex" else self.tau)
+            size = lam * self.mixing * np.sqrt(self.noise)
             levels = len(self.c) - 1
             squares = np.concatenate([squares[:levels], (np.sqrt(squares[levels:]) + size) ** 2])
         v0 = float(np.dot(self.weights[: len(squares)], squares))
         if self.proof == "printed":
             value = self._printed_bound(steps, v0)
         elif self.structure == "non-convex":
-            value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / (self.rate * np.sqrt(steps + 1))
+            of_steps = self.rate * (steps + 1) / np.sqrt(steps + 1 + self.tau)
+            value = (v0 + self.A * self.noise * (1 + np.log(steps + 1))) / of_steps
         else:
             n = steps + self.tau
             value = v0 * (self.tau / n) ** 2 + self.A * self.noise / n * (steps / n)

@@ -262,7 +262,7 @@ def certify(
     """Compute step sizes with a proof from four constants of a problem.
 
         alpha, beta, lam = c_α, c_β, c_λ over (k+τ+1)      strongly convex or PL h
-        alpha, beta, lam = c_α, c_β, c_λ over √(k+1)       non-convex h
+        alpha, beta, lam = c_α, c_β, c_λ over √(k+1)       non-convex h (√(k+τ+1) with ``mixing``)
 
     A certificate is returned only when every inequality of its proof holds in floating point; otherwise the error names
     the one that does not.
@@ -281,7 +281,7 @@ def certify(
             high‖v‖² with ∇h = S(θ)F(θ, ω*(θ)). mu_h is then that of ½‖F(θ, ω*(θ))‖² ≥ μ_h(h−h*). For PL h.
         mixing: t, for samples along a Markov chain: from every state of it the sum over s ≥ 0 of 2‖Pˢ(x, ·) − π‖ in
             total variation is at most t. Then noise bounds ‖F(θ,ω,x)−F(θ,ω)‖² for every sample x, and L is of every
-            sample. For strongly convex h, `Fast` and the tight proof. There is no factor log k, but a factor t².
+            sample. For `Fast` and the tight proof. There is no factor log k beyond the theorem's, but a factor t².
         method: "fast", Algorithm 1, or "standard". Steps of one order give the standard method the same rates.
         proof: "tight" (a weighted Lyapunov function, found by search), "paper" (the paper's closed forms, corrected) or
             "printed": steps and bounds as printed, errors included (docs/errata.md). The paper assumes L ≥ 1, so a
@@ -311,22 +311,18 @@ def certify(
         more = {"growth": known.growth / scale**2, "condition": high / low}
     choice("certify(method=…)", method, METHODS)
     if mixing is not None:
-        number("mixing", mixing, 1)
-        if (structure, method, proof) != ("strongly-convex", "fast", "tight") or more or len(known.mu_g) > 1:
+        more["mixing"] = number("mixing", mixing, 1)
+        if method != "fast" or proof != "tight" or known.growth:
             raise InputError(
-                "`mixing` is for strongly convex h, method='fast', proof='tight', one `mu_g`, and without `growth` or "
-                "`metric`; leave it out, or take independent samples"
+                "`mixing` is for method='fast', proof='tight' and without `growth`; take Algorithm 1 (method='fast'), "
+                "whose averages the proof on a chain needs, and a noise level that bounds every sample"
             )
-        more = {"mixing": float(mixing)}
     if proof == "printed" and known.L < 1:
         notes = (f"L = {known.L:g} is raised to 1, which the paper assumes",)
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            prove: Callable[..., Certificate] = (
-                lyapunov_search.markov_certificate if mixing is not None else PROOFS[proof]
-            )
-            certificate = prove(structure, *known.scaled(), method, **more)
+            certificate = PROOFS[proof](structure, *known.scaled(), method, **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
     certificate = _in_units_of(certificate, known)

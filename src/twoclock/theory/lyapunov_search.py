@@ -32,7 +32,7 @@ class ProofCase(NamedTuple):
         mu: the constant of each level; the first is 0 for non-convex h.
         condition: high/low of the metric in which the mean of F at ω* is the gradient of h; 1 if it is ∇h.
         growth: B₁, by which the noise level grows with the squared distances of all levels.
-        drift: the factor by which moving iterates add to the error of an average; 1 for independent samples.
+        mixing: the mixing time of the chain that samples come from; 0 for independent samples.
     """
 
     method: str
@@ -41,14 +41,14 @@ class ProofCase(NamedTuple):
     mu: tuple[float, ...]
     condition: float = 1.0
     growth: float = 0.0
-    drift: float = 1.0
+    mixing: float = 0.0
 
 
 # The objective of the search: A·√τ for 1/k steps; for 1/√k steps the start plus ten units of noise, about the value of
 # 1+log(k+1) in a real run.
 _TAU_POWER, _NOISE_WEIGHT = 0.5, 10.0
-# The required decrease of V on a chain, in units of 1/n: 2 for the bound, and 1 for the terms of order λ².
-_FALL_ON_CHAIN = 3.0
+# The share of each square's own contraction that pays for the terms of order ε² of a chain.
+_SHARE = 0.25
 
 FALL = "fall of one V for all k"
 
@@ -73,7 +73,7 @@ def comparison(known: ProofCase, c: Numbers, eps: float) -> Array:
         size[0] += (1 - L) * d[0]
     if method == "fast":
         moved = steps[:, None] * (size + r)
-        error, last = steps[:, None] * (off + r), lam * r - known.drift * L * moved.sum(axis=0)
+        error, last = steps[:, None] * (off + r), lam * r - (2 if known.mixing else 1) * L * moved.sum(axis=0)
     else:  # the operators are taken at θ and not at θ − u
         away = L * r.sum(axis=0)
         moved = steps[:, None] * (size + away) + lam * r
@@ -117,11 +117,14 @@ def speed(known: ProofCase, c: Numbers, D: Numbers, eps: float) -> float:
     Q = DN + DN.T - eps * (N.T @ DN)
     if structure != "strongly-convex":  # h₊ ≤ h − (α/2)‖∇h‖² + (α/2)‖direction − ∇h‖²
         v = direction_error(known, c)
-        Q -= known.condition * c[0] / 2 * np.outer(v, v)
+        Q -= (1 + _SHARE * bool(known.mixing)) * known.condition * c[0] / 2 * np.outer(v, v)
         Q[0, 0] += c[0] / 2
     if known.growth:
         away = distances(known)
-        Q -= eps * known.growth * noise_gain(known, c, D) * (away.T @ away)
+        Q -= eps * known.growth * noise_gain(known, c, D, eps) * (away.T @ away)
+    if known.mixing:
+        stays = np.eye(2 * n) - eps * N
+        Q -= stays.T @ ((weights * _shares(known, c))[:, None] * stays)
     diagonal = np.diag(Q)
     if not np.all(np.isfinite(Q)) or np.any(diagonal <= 0):
         return -math.inf
@@ -209,11 +212,31 @@ def initial_guess(known: ProofCase) -> tuple[Array, Array, float]:
     raise ArithmeticError
 
 
-def noise_gain(known: ProofCase, c: Numbers, D: Numbers) -> float:
-    """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: the noise that enters r, weighted."""
-    n = len(known[3])
-    into = np.full(n, c[n]) if known[0] == "fast" else np.asarray(c[:n])
-    return float(np.sum(into**2 * np.asarray(D[n:])))
+def _shares(known: ProofCase, c: Numbers) -> Array:
+    """The s of (x + δ)² ≤ (1 + sε)x² + (1 + 1/(sε))δ² for each entry of e."""
+    n = len(known.mu)
+    return _SHARE * np.concatenate([np.asarray(c[:n]) * known.mu, np.full(n, c[n])])
+
+
+def noise_gain(known: ProofCase, c: Numbers, D: Numbers, eps: float, before: float = 1.0) -> float:
+    """The A of V₊ ≤ (1 − …)V + A·B·ε² at steps ε·c: the noise that enters r, weighted.
+
+    On a chain ε is the first step and ``before`` bounds the ratio of one step's λ to the next.
+    """
+    method, structure, L, mu = known[:4]
+    n, weights = len(mu), np.asarray(D)
+    steps, lam = np.asarray(c[:n]), c[n]
+    into = np.full(n, lam) if method == "fast" else steps
+    gain = float(np.sum(into**2 * weights[n:]))
+    if not known.mixing:
+        return gain
+    # The terms of order ε² in each row, in units of the size of Poisson's solution.
+    more = np.concatenate([steps + L * (np.cumsum(steps) - steps), np.full(n, 2 * L * steps.sum() + lam)])
+    rows = slice(int(structure != "strongly-convex"), None)
+    gain += eps * float(np.sum((weights * (before * lam * more) ** 2)[rows] * (eps + 1 / _shares(known, c)[rows])))
+    if structure != "strongly-convex":
+        gain += eps * known.condition * steps[0] / 2 * (1 + 1 / _SHARE) * (before * lam) ** 2
+    return known.mixing**2 * gain
 
 
 def metric_share(known: ProofCase, D: Numbers) -> float:
@@ -234,21 +257,25 @@ def certificate(
     *,
     condition: float = 1.0,
     growth: float = 0.0,
+    mixing: float = 0.0,
 ) -> Certificate:
-    known = ProofCase(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth)
+    known = ProofCase(method, structure, L, (mu_h or 0.0, *mu_g), condition, growth, mixing)
     ratios, D, e = search(known)
     r = speed(known, ratios, D, e)
-    # Non-convex: steps e·ratios over √(k+1). Else the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale.
-    scale = e if structure == "non-convex" else 2 / r * (1 + 1e-6)
-    tau = 0.0 if structure == "non-convex" else scale / e - 1
-    c = tuple((scale * ratios).tolist())
+    if structure == "non-convex":  # the first step is e·ratios; on a chain λ₀(τ+1) is at least ½
+        tau = max(0.0, 0.5 * (1 + 1e-9) / (e * ratios[-1]) - 1) if mixing else 0.0
+        scale, before = e * math.sqrt(tau + 1), math.sqrt(1 + 1 / (tau + 1))
+        promised = r * scale * (1 - 1e-6)
+    else:  # the scale at which V contracts by 2/n, and 1/(τ+1) = e/scale
+        scale, promised = 2 / r * (1 + 1e-6), 2.0
+        tau = scale / e - 1
+        before = 1 + 1 / tau
+    c, weights = tuple((scale * ratios).tolist()), tuple(D.tolist())
     share = metric_share(known, D)
-    promised = 2.0 if structure != "non-convex" else r * e * (1 - 1e-6)
-    weights = tuple(D.tolist())
     found = conditions(known, c, weights, tau, promised)
     return Certificate(
         structure, "tight", method, L, mu_h, mu_g, noise, c, tau, tuple((share * D).tolist()),
-        share * noise_gain(known, c, D), promised, found,
+        share * noise_gain(known, c, D, e / scale, before), promised, found, mixing=mixing,
     )  # fmt: skip
 
 
@@ -259,6 +286,7 @@ def search(known: ProofCase) -> tuple[Array, Array, float]:
 
     _, structure, L, mu = known[:4]
     n, largest_alpha = len(mu), 2 / (L + mu[0]) if structure == "strongly-convex" else 1 / L
+    largest_lam = 1 / max(1.0, known.mixing)
 
     def read(x: Array) -> tuple[Array, Array, float]:
         """Read the logarithms of n ratios, of 2n − 1 weights and of the first step."""
@@ -266,12 +294,14 @@ def search(known: ProofCase) -> tuple[Array, Array, float]:
         return (
             ratios,
             D,
-            min(math.exp(min(x[-1], 50.0)), (1 - 1e-9) / ratios[n], (1 - 1e-9) * largest_alpha / ratios[0]),
+            min(
+                math.exp(min(x[-1], 50.0)), (1 - 1e-9) * largest_lam / ratios[n], (1 - 1e-9) * largest_alpha / ratios[0]
+            ),
         )
 
     def cost(x: Array) -> float:
         ratios, D, e = read(x)
-        r, gain = speed(known, ratios, D, e), noise_gain(known, ratios, D)
+        r, gain = speed(known, ratios, D, e), noise_gain(known, ratios, D, e)
         if r <= 0:
             return math.inf
         if structure == "non-convex":
@@ -296,39 +326,18 @@ def conditions(known: ProofCase, c: Numbers, D: Numbers, tau: float, promised: f
     """The inequalities of the tight proof at the first step, where they are hardest."""
     _, structure, L, mu = known[:4]
     n = tau + 1
-    steps = [v / n for v in c]
+    slow = structure == "non-convex"
+    first = 1 / math.sqrt(n) if slow else 1 / n
+    steps = [v * first for v in c]
     sides = [(name, *rule(*steps)) for name, rule in rules(structure, L, mu[0])]
+    fall = speed(known, c, D, first) * first
     sides += [
         ("0 ≤ smallest weight", 0.0, min(D)),
-        *rate_conditions(structure, FALL, speed(known, c, D, 1 / n) / n, promised, steps[-1], steps[-1], n, n),
+        *rate_conditions(structure, FALL, fall, promised * first, steps[-1], steps[-1], n, n),
     ]
+    if known.mixing:
+        sides += [
+            ("λ₀ times the mixing time ≤ 1", steps[-1] * known.mixing, 1.0),
+            ("½ ≤ λ₀(τ+1)", 0.5, steps[-1] * n),
+        ]
     return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)
-
-
-def markov_certificate(
-    structure: str, L: float, mu_h: float, mu_g: tuple[float, ...], noise: float, method: str, *, mixing: float
-) -> Certificate:
-    """Steps of ``Fast`` on two levels, h strongly convex, for samples of a chain whose mixing time is bounded.
-
-    The noise of a chain is a martingale difference plus the change of the solution ν of its Poisson equation. So Δ̃f =
-    Δf + λ₋ν has martingale noise alone, and the rest is of order λ².
-    """
-    known = ProofCase(method, structure, L, (mu_h, *mu_g), drift=2.0)
-    ratios, D, e = search(known)
-    e = min(e, (1 - 1e-9) / (mixing * ratios[-1]))  # λ₀ times the mixing time is at most 1
-    scale = _FALL_ON_CHAIN / speed(known, ratios, D, e) * (1 + 1e-6)
-    tau = scale / e - 1
-    c = tuple((scale * ratios).tolist())
-    alpha, beta, lam = c
-    # The second-order terms of each row, in units of ε² and of the size of ν; λ₋ is at most (1 + 1/τ)λ.
-    extra = (1 + 1 / tau) * lam * np.array([alpha, beta + L * alpha, *[2 * L * (alpha + beta) + lam] * 2])
-    first = 1 / (tau + 1)
-    A = mixing**2 * (noise_gain(known, c, D) + first * (1 + first) * float(extra**2 @ D))
-    found = (
-        *conditions(known, c, tuple(D.tolist()), tau, _FALL_ON_CHAIN),
-        Condition("λ₀ times the mixing time ≤ 1", lam * first * mixing, 1.0),
-        Condition("½ ≤ c_λ", 0.5, lam),
-    )
-    return Certificate(
-        structure, "tight", method, L, mu_h, mu_g, noise, c, tau, tuple(D.tolist()), A, 2.0, found, mixing=mixing
-    )
