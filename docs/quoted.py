@@ -22,6 +22,7 @@ import pandas as pd
 
 from reproduction.comparisons import number as in_words
 from reproduction.comparisons import span
+from reproduction.experiment import is_detail
 from reproduction.verdicts import SIGNS, kind
 
 HERE = Path(__file__).parent
@@ -204,8 +205,10 @@ def across(which: str) -> str:
 def seeds(which: str) -> str:
     """How many seeds a case had: ``seeds EXPERIMENT, CASE``."""
     experiment, case = which.split(", ")
-    table = pd.read_csv(KEPT / f"{experiment}.csv")
-    return str(table.loc[table["case"] == case, "seeds"].iloc[0])
+    found = pd.read_csv(KEPT / f"{experiment}.csv").query("case == @case")
+    if found.empty:
+        raise SystemExit(f"{experiment} has no case {case}")
+    return str(found["seeds"].iloc[0])
 
 
 def _asked(which: str) -> tuple[pd.DataFrame, list[str], str, list[str]]:
@@ -236,12 +239,14 @@ def number(which: str) -> str:
 
 def percent(which: str) -> str:
     """The same, a share as a percentage."""
-    return f"{_of_claim(*which.split(': ')):.0%}".replace("%", " %")
+    share = f"{100 * _of_claim(*which.split(': ')):.2g}"
+    return f"{float(share):g} %"
 
 
 def between(which: str) -> str:
     """The smallest and the largest number of a claim: ``range EXPERIMENT: CLAIM``."""
-    return span([_value(value) for value in _numbers(*which.split(": ")).values()], ".2f")
+    found = {name: value for name, value in _numbers(*which.split(": ")).items() if name != "not confirmed"}
+    return span([_value(value) for value in found.values()], ".2f")
 
 
 def _of_claim(experiment: str, claim: str, name: str) -> Any:
@@ -288,7 +293,9 @@ _KINDS = {
 
 
 def _claims() -> pd.DataFrame:
-    return pd.read_csv(KEPT / "claims.csv", keep_default_na=False)
+    table = pd.read_csv(KEPT / "claims.csv", keep_default_na=False)
+    names = zip(table["experiment"], table["claim"], strict=True)
+    return table.assign(detail=[is_detail(*name) for name in names])  # as claims.toml has it now
 
 
 def _papers() -> pd.DataFrame:

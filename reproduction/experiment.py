@@ -160,9 +160,9 @@ def words_of(experiment: str, claim: str) -> dict[str, Any]:
     return dict(_words()[experiment][claim])
 
 
-def is_detail(experiment: str, claim: Claim) -> bool:
+def is_detail(experiment: str, claim: str) -> bool:
     """Whether a claim stands with its experiment alone, and not in the tables of claims."""
-    return claim.name.startswith(tuple(_words()["details"].get(experiment, ())))
+    return claim.startswith(tuple(_words()["details"].get(experiment, ())))
 
 
 @runtime_checkable

@@ -141,7 +141,7 @@ def run_experiment(
         advance(0, 0)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
     claims = confirm_claims(lambda some: hook(experiment, "claims", some, []), records)
-    claims = [replace(claim, detail=is_detail(name, claim)) for claim in claims]
+    claims = [replace(claim, detail=is_detail(name, claim.name)) for claim in claims]
     if quick:
         claims = [leave_open(claim, _steps(claim, cases)) for claim in claims]
     outcome = ExperimentOutcome(

@@ -235,7 +235,8 @@ def _read_start(n: int, m: int, Omega0: ArrayLike | None, J0: float | None, x0: 
         critic = matrix("Omega0", Omega0)
         if critic.shape != (n + m, n + m) or not np.allclose(critic, critic.T):
             raise InputError(
-                f"`Omega0` must be a symmetric matrix on (x, u), shape {(n + m, n + m)}, got shape {critic.shape}; "
+                f"`Omega0` must be a symmetric matrix on (x, u), shape {(n + m, n + m)}, got "
+                f"{f'shape {critic.shape}' if critic.shape != (n + m, n + m) else 'one that is not symmetric'}; "
                 "`lqr.Omega(K)` is that of a gain"
             )
         found["Omega0"] = critic
