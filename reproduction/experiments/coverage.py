@@ -3,13 +3,14 @@
 import numpy as np
 import pandas as pd
 
-from reproduction.experiment import Case, Records
+from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import coverage_settings as settings
 from reproduction.experiments.coverage_claims import HIGH, LOW, at_95, failures, judged, of_run, run_name, run_names
-from reproduction.experiments.coverage_claims import claims as claims
+from reproduction.experiments.coverage_claims import claims as claims_of_one_look
 from reproduction.experiments.coverage_claims import table as table
 from reproduction.experiments.coverage_settings import CONSTANT, FALLING, FAST_TDC, LSTD, TD
-from twoclock import plot
+from reproduction.verdicts import decide_each
+from twoclock import Result, plot
 
 TITLE = "Error bars from one run: how often they cover"
 
@@ -22,6 +23,7 @@ ALT = {
 QUICK = False  # ours and longer; by name it runs two programs, each of which takes seconds to compile
 SHORT = {"linear-5": FALLING, "walk-td-markov": TD}
 SHOWN = {"linear-5": CONSTANT, "logistic-5": FALLING, "mdp-tdc-markov": FAST_TDC, "walk-td-markov": TD}
+FIRST, MOST, LOOKS = settings.MARKED[0], 2.2, 0.95  # the first look, the length over the oracle's, the share of runs
 SHOWN |= {"walk-blocks-markov": LSTD, "lqr": "Fast"}
 
 
@@ -151,3 +153,49 @@ def advice(records: Records) -> list[str]:
             "average of iterates also carries a bias of the size of its steps there."
         )
     return lines
+
+
+def claims(records: Records) -> list[Claim]:
+    kept = {case: results[LSTD] for case, results in records.items() if LSTD in results}
+    return [*claims_of_one_look(records), *([_of_all_looks(kept)] if kept else [])]
+
+
+def _of_all_looks(kept: dict[str, Result]) -> Claim:
+    numbers, held = dict[str, Measured](), dict[str, bool]()
+    for case, result in kept.items():
+        name = settings.task(case).short
+        for first in (1_000, FIRST):
+            once, all_, length, looks = at_all_looks(result, case, first)
+            what = f"{name}, {looks} looks from {first:,} samples on"
+            numbers[f"{what}: intervals for one look, the sequence"] = [round(once, 4), round(all_, 4)]
+            numbers[f"{what}: largest mean length / oracle's"] = round(length, 3)
+        slack = 2 * float(np.sqrt(LOOKS * (1 - LOOKS) / len(result.spec["seeds"])))
+        held[name] = bool(all_ >= LOOKS - slack and length <= MOST)
+    return Claim(
+        name="Intervals that one may look at",
+        statement=f"From {FIRST:,} samples on, intervals with anytime=True hold at all marks at once, and are at most "
+        f"{MOST} times as long as the oracle's for one look",
+        place="ours: intervals from block scores",
+        rule=f"the share of runs and outputs whose 95 % intervals cover at all marks from {FIRST:,} samples on is "
+        f"{LOOKS} or more, less two standard errors of it, and the mean length at each mark is at most {MOST} times "
+        "the oracle's",
+        numbers=numbers,
+        verdict=decide_each(held, "it is {}"),
+        cases=list(kept),
+    )
+
+
+def at_all_looks(result: Result, case: str, first: int) -> tuple[float, float, float, int]:
+    """The shares covered at all marks by intervals for one look and by the sequence, its largest length, the looks."""
+    of, share, longest = settings.task(case), list[float](), 0.0
+    looks = [step for step in sorted(result.history["step"].unique().tolist()) if step >= first]
+    assert of.spread is not None
+    for anytime in (False, first):
+        held: np.ndarray = np.array(True)
+        for step in looks:
+            frame = result.interval(0.95, "blocks", step=step, anytime=anytime)
+            low, high = (frame[name].to_numpy().reshape(-1, len(of.truth)) for name in ("low", "high"))
+            held = held & (low <= of.truth) & (of.truth <= high)
+            longest = float(((high - low).mean(axis=0) * np.sqrt(step) / (2 * 1.96 * of.spread)).mean().clip(longest))
+        share.append(float(held.mean()))
+    return share[0], share[1], longest, len(looks)

@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reproduction.experiments import coverage
 from reproduction.experiments import coverage_claims as claims
 from reproduction.experiments import coverage_settings as settings
 from reproduction.verdicts import kind
+from twoclock import solve
 from twoclock.models import limit_law
 
 
@@ -63,3 +65,14 @@ def test_the_random_mdp_is_the_papers():
     """V in the span of the features, so that even independent weights for each step would cover."""
     law = limit_law(**settings.random_mdp(), sampling="markov")
     np.testing.assert_allclose(law.coverage(np.eye(10)), 0.95, atol=1e-9)
+
+
+def test_all_looks_are_judged_together():
+    task, case = settings.task("mdp-blocks-markov"), "mdp-blocks-markov"
+    marks = [1_000, 2_000, 5_000, 10_000, 15_000, 20_000]
+    result = solve(task.problem(), task.methods[settings.LSTD], marks[-1], 40, marks=marks)
+    once, all_, length, looks = coverage.at_all_looks(result, case, 1_000)
+    assert looks == 6
+    assert once < 0.9 < all_
+    assert 1.5 < length < 2.2
+    assert kind(coverage._of_all_looks({case: result}).verdict) == "yes"
