@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -146,6 +147,21 @@ def test_a_missing_action_does_not_make_actions_continuous(tmp_path):
     for i, kind in enumerate((int, float)):
         pd.DataFrame(columns(action=columns()["action"].astype(kind))).to_parquet(tmp_path / "folder" / f"{i}.parquet")
     refused(tmp_path / "folder", "floats in some parts and whole numbers in others")
+
+
+def test_decimals_are_numbers():
+    """A database gives amounts of money as decimals, in a frame or in a Parquet file."""
+    amounts = [Decimal(i % 7) / 100 for i in range(40)]
+    as_floats = tc.logs.read(columns(reward=np.array([float(amount) for amount in amounts])))
+    for source in (pd.DataFrame(columns(reward=amounts)), pa.table(columns(reward=pa.array(amounts)))):
+        log = tc.logs.read(source)
+        np.testing.assert_array_equal(next(iter(log)).reward, next(iter(as_floats)).reward)
+
+
+def test_an_array_with_too_few_columns_is_told_the_actions():
+    log = tc.logs.read(columns(action=np.arange(40) % 2 + 1))
+    with pytest.raises(tc.InputError, match=r"each of the 3 actions 0, 1, 2, got 2; .*actions=\[…\]"):
+        tc.evaluate(log, np.full((4, 2), 0.5), 0.9)
 
 
 def test_masked_entries_are_missing():

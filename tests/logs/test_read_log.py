@@ -156,7 +156,7 @@ def test_a_bad_row_is_named_and_can_be_dropped(columns, words):
 def test_flags_that_are_text_are_refused():
     """bool("False") is True: every step would be an end, and the value one reward."""
     flags = np.where(COLUMNS["terminated"], "True", "False")
-    with pytest.raises(tc.InputError, match="row 0, column `terminated`: is missing, or neither true nor false"):
+    with pytest.raises(tc.InputError, match="`terminated` must have true and false, or 1 and 0, got text such as"):
         logged.read({**COLUMNS, "terminated": flags})
 
 

@@ -55,6 +55,9 @@ class Threshold(NamedTuple):
 _NEVER, _TINY = float("inf"), 1e-300
 _MORE = "log more episodes, of a behaviour that does more often what the policy would do"
 _LONGER = "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
+_GIVE_STARTS = "log episodes of every kind of start, or give the states and their shares with `start`"
+_MISSED = 3.0  # expected number of a kind of start that is missing in one log of twenty
+_MANY = 1_000  # standard errors
 _UNCHECKED = "whether the features hold the value was not checked"
 _CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 THRESHOLDS = {
@@ -77,6 +80,9 @@ THRESHOLDS = {
     ),
     "estimators": Threshold(3.0, _NEVER, "find out which one is wrong: features, propensities, or episodes cut off"),
     "ratios": Threshold(FEW_EPISODES, 0, "do not believe PDIS and WIS here; LSTD-Q needs no ratios", True),
+    "ratios_mean": Threshold(
+        0.0, _NEVER, "see whether the propensities are right, and whether the behaviour may do all that the policy does"
+    ),
     "time_limit": Threshold(
         0.0, _NEVER, "give that flag as `truncated`, with terminated=None; or add the number of the step to `state`"
     ),
@@ -138,9 +144,9 @@ def diagnose(
     if table is not None and share <= THRESHOLDS["outside"].fatal:
         missed = unseen_error(context)
         z = _standard_errors(missed, band.se, main.value)
-        say(
-            "blind", z, f"what the log has no data for may well move the value by {missed:.3g}, {z:.3g} standard errors"
-        )
+        many = f"{z:.3g}" if z < _MANY else f"more than {_MANY:,}"
+        message = f"what the log has no data for may well move the value by {missed:.3g}, {many} standard errors"
+        say("blind", z, message)
     say("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}")
     if stream and main.influence is not None:
         memory = float(block_statistics(main.influence, stream=True).correlation[0])
@@ -148,6 +154,14 @@ def diagnose(
     if length := context.estimand.log.time_limit:
         message = f"each episode terminates after {length:,} rows whatever its state, as if by a time limit"
         say("time_limit", float(length), message)
+    if begun := float(context.scores.starts.sum()):  # no data show what is missing, so this never warns
+        rare = min(_MISSED / begun, 1.0)
+        low, high = (main.value + (end - main.value) / rare for end in (whole.low, whole.high))
+        message = (
+            f"a kind of start rarer than {rare:.2g} may be missing among {begun:,.0f}; it moves the value out of the "
+        )
+        message += f"interval if it is worth less than {low:.4g} or more than {high:.4g}"
+        found.append(Diagnostic("starts", begun, _NEVER, _NEVER, "note", message, _GIVE_STARTS))
     largest = float((main.influence**2).max()) / max(whole.se**2, _TINY)
     say("tails", largest, f"one of the {unit} carries {largest:.0%} of the squared error")
     scores = context.scores  # the effective size of the reweighted log
@@ -157,7 +171,8 @@ def diagnose(
     overlap, below = rows / max(transitions, _TINY), negative / max(absolute, _TINY)
     seen = "reweighted to the policy the log counts as"
     worth = "it is worth that many times fewer transitions than a log of the policy itself"
-    say("effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions")
+    if rows > len(by_cluster):  # otherwise transitions are episodes
+        say("effective_transitions", transitions, f"{seen} {transitions:,.0f} of its {rows:,.0f} transitions")
     say("effective_clusters", clusters, f"{seen} {clusters:,.0f} of its {len(by_cluster):,} {unit}")
     say("overlap", overlap, f"E[w²]/E[w]² = {overlap:,.3g}: {worth}")
     say("negative_weights", below, f"{below:.0%} of the weight is negative, which no ratio of visits can be")

@@ -257,7 +257,7 @@ def _estimate(
         return PolicyEstimate(estimates, refused, [], stream, np.zeros(0), None)
     if own := diagnostics.own_diagnostics(estimates[main]):  # LSTD-Q's checks do not apply
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
-    found, thin = list[diagnostics.Diagnostic](), thin_errors(context)
+    found, thin = list[diagnostics.Diagnostic](), context.once(thin_errors)
     shifts = value_shifts(context, richer) if richer else ()
     estimates = {
         name: dataclasses.replace(one, thin=thin, shifts=shifts, studentized=context.studentized)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from twoclock.logs.dataset import Log, encode_labels, rows_as_labels
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.policies import Discrete, Gaussian, Policy, list_labels, named_columns
-from twoclock.protocols import InputError
+from twoclock.protocols import InputError, list_names
 from twoclock.validation import short_repr
 from twoclock.validation.arrays import as_array, check_distributions
 
@@ -148,7 +148,11 @@ def _array_policy(name: str, given: Any, log: Log) -> Policy:
     if actions == tuple(range(len(actions))):
         actions = tuple(range(max(pi.shape[1], len(actions))))
     if pi.shape[1] != len(actions):
-        raise InputError(f"`{name}` must have a column for each of the {len(actions)} actions, got {pi.shape[1]}")
+        known = list_names([repr(action) for action in actions])
+        raise InputError(
+            f"`{name}` must have a column for each of the {len(actions)} actions {known}, got {pi.shape[1]}; "
+            "if the log has fewer, list them in `read(…, actions=[…])`"
+        )
     pi = check_distributions(name, pi, f"{name}[s]")
     look_up = _by_state(name, range(len(pi)), dict(enumerate(pi.T)))
 

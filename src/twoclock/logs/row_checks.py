@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +102,7 @@ def is_written_number(column: np.ndarray) -> bool:
 def _numbers(name: str, column: np.ndarray) -> np.ndarray:
     """Convert to floats; an entry that is no number becomes NaN, which the rules then report."""
     if column.dtype.kind == "O":
-        numbers = (int, float, np.number, np.bool)
+        numbers = (int, float, np.number, np.bool, Decimal)
         entries = [entry for entry in column.ravel().tolist() if entry is not None]
         if entries and all(isinstance(entry, str) for entry in entries):
             raise InputError(_not_numbers(name, f"text such as {short_repr(entries[0])}"))
@@ -111,7 +112,10 @@ def _numbers(name: str, column: np.ndarray) -> np.ndarray:
         raise InputError(_not_numbers(name, f"{kind} such as {short_repr(str(column[0]))}" if len(column) else kind))
     found = column.astype(float)
     if column.dtype.kind in "iuO" and (np.abs(found) >= 2**53).any():
-        raise InputError(f"`source` column `{name}` has whole numbers from 2⁵³ on, which floats merge; give it as text")
+        raise InputError(
+            f"`source` column `{name}` has whole numbers from 2⁵³ on, which floats merge; give them as "
+            "floats, or identifiers as text"
+        )
     return found
 
 
@@ -120,8 +124,16 @@ def _not_numbers(name: str, what: str) -> str:
 
 
 def _flags(name: str, column: np.ndarray) -> np.ndarray:
-    """Convert to floats; text becomes NaN, since every nonempty text would count as true."""
-    return np.full(len(column), np.nan) if is_text(column) else _numbers(name, column)
+    """Convert to floats; text is refused, since every nonempty text would count as true."""
+    if is_text(column):
+        entries = [entry for entry in column.ravel().tolist() if entry is not None]
+        if not all(isinstance(entry, str) for entry in entries):
+            return np.full(len(column), np.nan)
+        raise InputError(
+            f"`source` column `{name}` must have true and false, or 1 and 0, got text such as "
+            f"{short_repr(entries[0])}; convert it, as with `frame[column] == 'True'`"
+        )
+    return _numbers(name, column)
 
 
 def _steps(name: str, column: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
     v̂ = mean of  q̂_π(s) + ρ(r − q̂(s, a)),   ρ = π(a|s)/b(a|s),   q̂_π(s) = Σ_a π(a|s)q̂(s, a)
 
-q̂ is linear in the features and cross-fitted: it is used on a fold that it was not fitted to.
+q̂ is linear in the features and cross-fitted: it is used on a fold that it was not fitted to. It is moved towards the
+mean reward so far that the variance of v̂ is least: a poor model then does no harm.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from operator import attrgetter
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
+from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
 from twoclock.logs.estimators.importance_sampling import Propensities, fit_propensities
+from twoclock.logs.standard_error import interval, thin_errors
 from twoclock.logs.sufficient_stats import Estimand
 
+_FAR, _TINY = 3.0, 1e-300  # standard errors from which the mean of the ratios is not 1
 _LIMITS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
@@ -24,7 +27,7 @@ _LIMITS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 def ips(context: EstimatorContext) -> ValueEstimate:
     """v̂ = mean of ρr: unbiased with known propensities; PDIS on episodes of one step."""
     rows = context.once(_with_ratios)
-    return rows.estimate(context, rows.ratio * rows.reward)
+    return rows.estimate(context, 0.0, rows.ratio, rows.reward)
 
 
 @estimator("self-normalised inverse propensity scores of a bandit (SNIPS)")
@@ -38,7 +41,7 @@ def snips(context: EstimatorContext) -> ValueEstimate:
     if not total > 0:
         raise DoesNotApply("no step of the log is possible under the policy: every ratio is 0")
     value = float((rows.ratio * rows.reward).mean() / total)
-    return rows.estimate(context, value + rows.ratio / total * (rows.reward - value))
+    return rows.estimate(context, value, rows.ratio / total, rows.reward - value)
 
 
 @estimator("doubly robust, by ratios, of a bandit")
@@ -48,7 +51,7 @@ def bandit_dr(context: EstimatorContext) -> ValueEstimate:
     Reference: Dudík, Langford & Li, *Doubly robust policy evaluation and learning*, 2011.
     """
     rows = context.once(_with_model)
-    return rows.estimate(context, rows.mean + rows.ratio * (rows.reward - rows.model))
+    return rows.estimate(context, rows.mean, rows.ratio, rows.reward - rows.model)
 
 
 @estimator("switch between ratios and the model, of a bandit")
@@ -69,7 +72,8 @@ def switch(context: EstimatorContext) -> ValueEstimate:
 
     limit = min((*_LIMITS, np.inf), key=risk)
     kept = rows.ratio <= limit
-    return rows.estimate(context, rows.mean + residual * kept, f"ratios up to {limit:g}: {kept.mean():.0%} of the rows")
+    note = f"ratios up to {limit:g}: {kept.mean():.0%} of the rows"
+    return rows.estimate(context, rows.mean, rows.ratio * kept, rows.reward - rows.model, note)
 
 
 class BanditRows:
@@ -78,11 +82,41 @@ class BanditRows:
     def __init__(self, columns: Float[np.ndarray, "5 n"], notes: tuple[str, ...]) -> None:
         self.cluster, self.notes = columns[0].astype(int), notes
         self.reward, self.ratio, self.model, self.mean = columns[1:]
+        if self.model.any():
+            centre = self.reward.mean()
+            plain = self.ratio * (self.reward - centre)
+            moves = self.mean - centre - self.ratio * (self.model - centre)
+            share = float(np.clip(-np.cov(plain, moves, ddof=0)[0, 1] / max(moves.var(), _TINY), 0, 1))
+            self.model, self.mean = (centre + share * (column - centre) for column in (self.model, self.mean))
+            self.notes = (*notes, f"the model counts by {share:.0%}")
 
-    def estimate(self, context: EstimatorContext, scores: np.ndarray, *notes: str) -> ValueEstimate:
+    def estimate(
+        self, context: EstimatorContext, base: float | np.ndarray, weight: np.ndarray, residual: np.ndarray, *notes: str
+    ) -> ValueEstimate:
+        """The mean of base + weight·residual, and whether its ratios and residuals can be trusted."""
+        scores, n = base + weight * residual, len(weight)
         value = float(scores.mean())
-        influence = np.bincount(self.cluster, (scores - value) / len(scores), minlength=context.estimand.clusters)
-        return ValueEstimate(value, influence, notes=(*self.notes, *notes))
+        influence = np.bincount(self.cluster, (scores - value) / n, minlength=context.estimand.clusters)
+        thin = context.once(thin_errors)
+        if thin is not None:
+            thin = thin[:-2]  # ratios need no pair without data
+        else:
+            # If a large residual has a small weight by chance, the scores show less than it could do elsewhere. The
+            # difference from weights and residuals in any other order is added to the variance.
+            apart = residual - residual.mean()
+            lack = max(float((weight @ weight) * (apart @ apart) / n - ((weight * apart) ** 2).sum()), 0.0)
+            thin = np.sqrt(lack / 2) / n * np.array([1.0, -1.0])
+        mean, left = float(self.ratio.mean()), effective_size(self.ratio)
+        beyond = max(abs(mean - 1) - _FAR * float(self.ratio.std()) / n**0.5, 0.0)
+        largest = float((influence**2).max()) / max(interval(value, influence, 0.95, missing=thin).se ** 2, _TINY)
+        seen = f"reweighted to the policy the log counts as {left:,.0f} of its {n:,} episodes"
+        checks = {
+            "clusters": (float(n), f"the interval rests on {n:,} episodes"),
+            "effective_clusters": (left, seen),
+            "tails": (largest, f"one of the episodes carries {largest:.0%} of the squared error"),
+            "ratios_mean": (beyond, f"the ratios of the policy to the behaviour average {mean:.3g} instead of 1"),
+        }
+        return ValueEstimate(value, influence, notes=(*self.notes, *notes), thin=thin, checks=checks)
 
 
 def _rows(context: EstimatorContext, *, modelled: bool) -> BanditRows:
