@@ -160,3 +160,13 @@ def test_residuals_refuse_what_has_none():
     blind = tc.problems.custom(F=lambda t, w, x: t, G=lambda t, w, x: w, theta=1.0, omega=0.0, noise=jax.random.normal)
     with pytest.raises(tc.InputError, match="has no `mean_F`"):
         theory.residuals(blind, tc.Fast())
+
+
+def test_pl_constants_in_a_metric_below_one_may_exceed_the_lipschitz_constant():
+    """F* = ∇h/S with S = ½ and h = ½θ²: F* is 2-Lipschitz and ½‖F*‖² = 4h."""
+    known = {"L": 2.0, "mu_h": 4.0, "mu_g": 1.0}
+    with pytest.raises(tc.InputError, match="`mu_h` must not exceed L, got 4 > 2"):
+        tc.certify("pl", **known)
+    assert all(condition.holds for condition in tc.certify("pl", **known, metric=(0.5, 0.5)).conditions)
+    with pytest.raises(tc.InputError, match="`mu_h` must not exceed L in the metric, got 9 > 8"):
+        tc.certify("pl", L=2.0, mu_h=9.0, mu_g=1.0, metric=(0.5, 0.5))

@@ -53,9 +53,9 @@ class ProofConstants:
 
 
 def check_constants(
-    structure: str, L: float, mu_h: float | None, mu_g: float | Sequence[float], noise: float
+    structure: str, L: float, mu_h: float | None, mu_g: float | Sequence[float], noise: float, low: float = 1.0
 ) -> tuple[ProofConstants, tuple[str, ...]]:
-    """Check the constants; return them as numbers, and notes for the user."""
+    """Check the constants, in a metric that is at least ``low``; return them as numbers, and notes for the user."""
     choice("structure", structure, STRUCTURES)
     if structure == "non-convex":
         mu_h = None
@@ -65,9 +65,11 @@ def check_constants(
     positive = {"L": L, **fast} | ({} if mu_h is None else {"mu_h": mu_h})
     known = {name: number(name, value, 0, above=True) for name, value in positive.items()}
     for name in ("mu_h", *fast):
-        if known.get(name, 0.0) > known["L"]:
+        largest = known["L"] / min(low, low**2) if name == "mu_h" else known["L"]
+        if known.get(name, 0.0) > largest:
             raise InputError(
-                f"`{name}` must not exceed L, got {known[name]:g} > {known['L']:g}; an operator is never steeper than "
+                f"`{name}` must not exceed L{' in the metric' if largest != known['L'] else ''}, got {known[name]:g} > "
+                f"{largest:g}; an operator is never steeper than "
                 "its Lipschitz constant, so one of the two is wrong"
             )
         if name in known and known[name] < _FLATTEST * known["L"]:
@@ -222,10 +224,9 @@ def _in_units_of(certificate: Certificate, known: ProofConstants) -> Certificate
     )
 
 
-def _in_metric(structure: str, known: ProofConstants, metric: Sequence[float] | None) -> ProofConstants:
-    """The constants of h/low, of which the mean of F at ω* is the gradient in a metric between 1 and high/low."""
+def _read_metric(structure: str, metric: Sequence[float] | None) -> tuple[float, float] | None:
     if metric is None:
-        return known
+        return None
     if structure != "pl":
         raise InputError(
             f"`metric` is for structure='pl', got {short_repr(structure)}; a strongly monotone F(θ, ω*(θ)) needs none, "
@@ -234,8 +235,15 @@ def _in_metric(structure: str, known: ProofConstants, metric: Sequence[float] | 
     if not isinstance(metric, Sequence) or len(metric) != 2:
         raise InputError(f"`metric` must be two numbers, low and high, got {short_repr(metric)}")
     low = number("metric[0]", metric[0], 0, above=True)
-    high = number("metric[1]", metric[1], low)
-    return dataclasses.replace(known, L=known.L * max(1.0, 1 / low), mu_h=(known.mu_h or 0.0) * low, metric=(low, high))
+    return low, number("metric[1]", metric[1], low)
+
+
+def _in_metric(known: ProofConstants, metric: tuple[float, float] | None) -> ProofConstants:
+    """The constants of h/low, of which the mean of F at ω* is the gradient in a metric between 1 and high/low."""
+    if metric is None:
+        return known
+    low = metric[0]
+    return dataclasses.replace(known, L=known.L * max(1.0, 1 / low), mu_h=(known.mu_h or 0.0) * low, metric=metric)
 
 
 PROOFS: dict[str, Callable[..., Certificate]] = {
@@ -296,9 +304,11 @@ def certify(
 
     Reference: Zeng & Doan, Theorems 1–3, with the repairs and the tight proof of docs/certificates.md.
     """
-    given, notes = check_constants(structure, L, mu_h, mu_g, noise)
+    choice("structure", structure, STRUCTURES)
+    between = _read_metric(structure, metric)
+    given, notes = check_constants(structure, L, mu_h, mu_g, noise, between[0] if between else 1.0)
     choice("certify(proof=…)", proof, PROOFS)
-    known = dataclasses.replace(_in_metric(structure, given, metric), growth=number("growth", growth, 0))
+    known = dataclasses.replace(_in_metric(given, between), growth=number("growth", growth, 0))
     more: dict[str, float] = {}
     if known.growth or known.metric:
         if proof != "tight" or structure == "non-convex" or (known.growth and known.metric):
