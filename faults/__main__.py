@@ -1,4 +1,4 @@
-"""``python -m faults [--scale S] [--seed N] [--only NAME …] [--write]``: run the campaigns, print the table."""
+"""``python -m faults [--scale S] [--seed N] [--only NAME …] [--workers N] [--write]``: run campaigns."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def main() -> int:
         "--seed", type=int, default=today, help="of what is drawn; the date by default, such as %(default)s"
     )
     parser.add_argument("--only", nargs="*", choices=list(found), default=list(found), help="these campaigns alone")
+    parser.add_argument("--workers", type=int, default=2, help="campaigns side by side")
     parser.add_argument("--write", action="store_true", help="write the table to docs/faults.md")
     chosen = parser.parse_args()
     began = time.monotonic()
     print(f"seed {chosen.seed}; to repeat: python -m faults --scale {chosen.scale:g} --seed {chosen.seed}", flush=True)
-    outcomes = _side_by_side(chosen.only, chosen.scale, chosen.seed)
+    outcomes = _side_by_side(chosen.only, chosen.scale, chosen.seed, chosen.workers)
     lines = list(table(outcomes))
     print("\n".join(("", *lines)))
     if chosen.write:
@@ -39,11 +40,11 @@ def main() -> int:
     return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 
-def _side_by_side(names: list[str], scale: float, seed: int) -> list[Outcome]:
-    """Run two campaigns at a time, the longest first, each in its own process."""
+def _side_by_side(names: list[str], scale: float, seed: int, workers: int) -> list[Outcome]:
+    """Run the campaigns, the longest first, each in its own process."""
     order = sorted(names, key=lambda name: (_LONGEST.index(name) if name in _LONGEST else len(_LONGEST), name))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
         running = {pool.submit(run, name, scale, seed): name for name in order}
         done = {}
         for future in as_completed(running):

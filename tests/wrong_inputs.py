@@ -5,6 +5,8 @@ line must match (``wrong_problems`` has those of problems and models); ``OTHERS`
 to be wrong; ``COMMANDS`` command lines; ``FILES`` lines of a sweep's file.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,8 @@ def operator(theta, omega, x):
 def noise(key):
     return jax.random.normal(key)
 
+
+DEEP = functools.reduce(lambda tree, _: [tree], range(2000), 1.0)
 
 CUSTOM = {"F": operator, "G": operator, "noise": noise, "theta": 0.0, "omega": 0.0}
 KNOWN = {"structure": "pl", "L": 1.0, "mu_h": 0.5, "mu_g": 0.5}
@@ -149,9 +153,14 @@ CALLS = [
     (methods.averaged_tdc, {}, {"mean_sq_feature_norm": ("`mean_sq_feature_norm`", [0.0, -1.0, "1", None, NAN])}),
     (methods.ttsa, {"alpha": 0.1, "beta": 0.1}, {"shift": ("shift", [0.0, "1"]), "alpha": ("`alpha`", ["1/k", -1])}),
     (grid, {}, {
-        "alpha": ("`alpha`", [0.1, "0.1", [], ["1/k"]]), "alpha.c": ("`?(alpha.c|Power)", [1, [-1.0], [], ["x"]]),
+        "alpha": ("`alpha`", [0.1, "0.1", [], ["1/k"]]),
+        "alpha.c": ("`?(alpha.c|Power)", [1, [-1.0], [], ["x"], DEEP, [HUGE]]),
         "nothing": ("`nothing` is not a setting of Fast", [[1]]), "alpha.d": ("`alpha.d` is not a setting", [[1]]),
         "method": ("`method` must", [3, "fast", tc.Fast]),
+    }),
+    (tc.log_marks, {"steps": 100}, {"per_decade": ("`per_decade` must", [0, 2**31, 2.5])}),
+    (tc.logs.read, {"source": {"state": [0, 1], "action": [0, 1], "reward": [0.0, 1.0], "terminated": [False, True]}}, {
+        "actions": ("`actions` must", [np.asarray(4), np.eye(2), 3, "ab"]),
     }),
     (tc.sweep, SWEEP, {
         "problems": ("`problem", [{}, BOWL, None, {"a": 3}, {"a": problems.custom}, [BOWL]]),

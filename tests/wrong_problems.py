@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import models, problems, sampling
-from wrong_inputs import INF, KEY, MDP, NAN, NO_COUNTS, NO_NUMBERS, custom
+from wrong_inputs import DEEP, INF, KEY, MDP, NAN, NO_COUNTS, NO_NUMBERS, custom
 
 P, PI = np.full((2, 2, 2), 0.5), np.full((2, 2), 0.5)
 LQR = models.Lqr([[0.9]], [[1.0]], [[1.0]], [[1.0]])
@@ -102,6 +102,10 @@ CALLS = [
         "P": ("`P", [[[1.0], [1.0, 0.0]], "P", None, np.ones((2, 2)), -P, P / 2, P * NAN]),
         "r": ("`r` must", [np.zeros(3), "r", None, np.full((2, 2), INF)]),
         "gamma": ("`gamma` must", ["0.9", None, 1.5, -0.1, NAN, np.zeros(3)]),
+        "successors": ("`successors` must", [DEEP, [[0], [0, 1]], np.zeros((2, 2))]),
+    }),
+    (models.AverageReward, {"soft": models.Mdp(P, np.zeros((2, 2)), 0.0).average_reward().soft}, {
+        "soft": ("`soft` must", [DEEP, None, P]),
     }),
     (models.EmpiricalMdp, {"states": 2, "actions": 2}, {
         "states": ("states=….` must", [2.0, 0, "2"]), "gamma": ("gamma=….` must", ["0.9", 1.0]),

@@ -42,10 +42,11 @@ def grid(method: Method, **values: Iterable[object]) -> dict[str, Method]:
     out: dict[str, Method] = {}
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
+        changed = with_settings(method, picked)  # first, since a value that is refused may have no text
         label = " ".join(f"{path}={text(value)}" for path, value in picked.items())
         if label in out:
             raise InputError(f"`grid` has the setting {label} twice; name each value once")
-        out[label] = with_settings(method, picked)
+        out[label] = changed
     return out
 
 

@@ -19,10 +19,13 @@ pytestmark = pytest.mark.skipif(jax.__version_info__ < _LOADS_SILENTLY, reason="
 
 @pytest.fixture(autouse=True)
 def cache(monkeypatch, tmp_path):
-    """An empty cache, in which every compilation is stored."""
+    """An empty cache, in which every compilation is stored; JAX's own cache is off, as it is for most users."""
     monkeypatch.setenv("TWOCLOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(stored_programs, "_WORTH_STORING", 0.0)
-    return tmp_path / "cache" / "programs"
+    before = jax.config.values["jax_compilation_cache_dir"]
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield tmp_path / "cache" / "programs"
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
 def wave(scale):
@@ -98,6 +101,33 @@ def test_inside_another_trace_it_is_an_ordinary_function():
     function = StoredFunction(lambda x: x**2)
     assert jax.grad(function)(3.0) == 6.0
     np.testing.assert_array_equal(jax.vmap(function)(np.arange(3.0)), np.arange(3.0) ** 2)
+
+
+WITH_JAX_CACHE = """
+import jax, sys
+import twoclock as tc
+from twoclock.engine import stored_programs
+stored_programs._WORTH_STORING = 0.0
+jax.config.update("jax_compilation_cache_dir", sys.argv[1] or None)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+problem = tc.problems.boyan()
+print(tc.solve(problem, tc.Polyak(tc.Fast()), 200, 2, engine="xla").theta.tobytes().hex())
+"""
+
+
+def test_what_came_from_the_cache_of_jax_is_not_written_a_second_time(cache, tmp_path):
+    """Loaded again, such a program lacks functions, and running it fails."""
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    found = []
+    for folder in (tmp_path / "jax", tmp_path / "jax", ""):
+        # After the first call only JAX's cache holds the programs.
+        ours = surroundings if found else {**surroundings, "TWOCLOCK_CACHE": str(tmp_path / "other")}
+        done = subprocess.run(
+            [sys.executable, "-c", WITH_JAX_CACHE, str(folder)], env=ours, capture_output=True, text=True, check=True
+        )
+        found.append(done.stdout)
+    assert found[0] == found[1] == found[2]
 
 
 SECOND = """

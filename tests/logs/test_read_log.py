@@ -123,8 +123,9 @@ INSIDE = int(np.flatnonzero((COLUMNS["step"][:-1] == 2) & (COLUMNS["episode"][1:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (bad("reward", INSIDE, np.nan), rf"row {INSIDE}, column `reward`: is missing or not finite"),
-        (bad("state", INSIDE, np.nan), rf"row {INSIDE}, column `state`: is missing or not finite"),
+        (bad("reward", INSIDE, np.nan), rf"row {INSIDE}, column `reward`: is missing, not finite"),
+        (bad("reward", INSIDE, 1e88), rf"row {INSIDE}, column `reward`: is missing, not finite or larger than 1e70"),
+        (bad("state", INSIDE, np.nan), rf"row {INSIDE}, column `state`: is missing, not finite"),
         (bad("action", INSIDE, 5), rf"row {INSIDE}, column `action`: is not among `actions`"),
         (
             bad("next_state", INSIDE, (COLUMNS["next_state"][INSIDE] + 1) % 6),
@@ -235,7 +236,9 @@ def test_shuffled_rows_are_sorted_by_episode_and_step(tmp_path):
     place = int(np.flatnonzero(mixed["reward"].to_numpy() == frame["reward"][7])[0])
     mixed = mixed.reset_index(drop=True)
     mixed.loc[place, "reward"] = np.nan
-    with pytest.raises(tc.InputError, match=rf"row {place}, column `reward`: is missing or not finite, got nan"):
+    with pytest.raises(
+        tc.InputError, match=rf"row {place}, column `reward`: is missing, not finite or larger than 1e70, got nan"
+    ):
         logged.read(mixed)
     assert "sorted" not in repr(logged.read(frame))
 

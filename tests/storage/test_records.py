@@ -105,6 +105,7 @@ def test_a_result_is_saved_beside_names_that_are_no_text(result, tmp_path):
     odd.mkdir()
     assert tc.load(result.save(tmp_path / "run")) == result
     assert odd.is_dir()
+    assert tc.load(result.save(odd)) == tc.load(result.save(odd)) == result
 
 
 def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib
 import os
 import pkgutil
@@ -20,7 +19,6 @@ from rich.text import Text
 
 from twoclock import storage, validation
 from twoclock.cli import commands
-from twoclock.codegen import compiler
 from twoclock.engine.loop import Interrupted, deferred_interrupt, last_signal, progress_bar
 from twoclock.engine.protocol import preferred_metric
 from twoclock.protocols import InputError, printable
@@ -44,7 +42,6 @@ class _Console(Console):
 
 OUT = _Console()
 ERR = _Console(stderr=True)
-_MOST_KEPT = 128 << 20  # bytes of compiled programs
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -88,8 +85,7 @@ def program(main: Callable[[], int] = main) -> None:
     """Run a program's `main` on argv and leave the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files are not all UTF-8
-    with kept_programs():
-        status = main()
+    status = main()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -99,47 +95,6 @@ def program(main: Callable[[], int] = main) -> None:
         # After a stop inside a compilation, the compiler's threads may crash the interpreter's shutdown.
         os._exit(status)
     sys.exit(status)
-
-
-@contextmanager
-def kept_programs() -> Iterator[None]:
-    """Cache what XLA compiles in the user's cache folder, by JAX's own cache; a user's own settings of it stay.
-
-    Only commands do this, since it is a setting of the whole process. As for C, the folder must be closed to other
-    users, and its entries are for this processor and this JAX. An entry is read only if it matches the digest beside
-    it.
-    """
-    import jax
-
-    cache = compiler.open_cache()
-    if cache.trouble is not None or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        yield
-        return
-    machine = hashlib.sha256(f"{jax.__version__}\n{compiler.processor()}".encode()).hexdigest()[:16]
-    folder, size = cache.folder / f"xla-{machine}", 0
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        for entry in sorted(folder.glob("*-cache"), key=lambda path: path.stat().st_mtime, reverse=True):
-            note, content = entry.with_suffix(".sha256"), entry.read_bytes()
-            size += len(content)
-            known = note.exists() and note.read_text() == hashlib.sha256(content).hexdigest()
-            if not known or size > _MOST_KEPT:
-                entry.unlink()
-                note.unlink(missing_ok=True)
-    except OSError:  # another process is removing the same file
-        yield
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for entry in folder.glob("*-cache"):
-                note = entry.with_suffix(".sha256")
-                if not note.exists():
-                    note.write_text(hashlib.sha256(entry.read_bytes()).hexdigest())
 
 
 def command_names() -> list[str]:

@@ -3,7 +3,9 @@
 What XLA compiles is stored in the user's cache folder, and no setting of JAX changes for it. The name of a file is the
 digest of all that decides the program: the text that XLA compiles, every number in it, the versions and the processor.
 It is loaded only from a folder that is closed to other users, and only if its digest is the one beside it. The rest is
-compiled as by ``jax.jit``: programs that call Python, hold large arrays, or are for several devices.
+compiled as by ``jax.jit``: programs that call Python, hold large arrays, or are for several devices. Nothing is
+stored while JAX's own cache is in use, since a program that came from that cache cannot be written a second time: what
+is read back lacks some of its functions.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from twoclock.protocols import PyTree
 # Seconds from which a compilation is worth a file, and bytes of constants from which a program is not.
 _WORTH_STORING, _LARGE = 0.02, 1 << 20
 _MAX_LOADED = 64
+_FORMAT = "2"  # files of the first format may lack functions
 # Earlier versions of JAX print alarms about the processor, without a cause, whenever they load a program.
 _LOADS_SILENTLY = (0, 10, 2)
 
@@ -76,7 +79,7 @@ class StoredFunction:
         shapes = " ".join(f"{arg.dtype}{arg.shape}" for arg in jax.tree.leaves(lowered.args_info))
         settings = {name: value for name, value in jax.config.values.items() if "cache" not in name}
         decides = (
-            text, shapes, self._options, repr(sorted(settings.items())), os.environ.get("XLA_FLAGS", ""),
+            _FORMAT, text, shapes, self._options, repr(sorted(settings.items())), os.environ.get("XLA_FLAGS", ""),
             jax.__version__, device.client.platform_version, device.device_kind, compiler.processor(),
             str(os.cpu_count()),
         )  # fmt: skip
@@ -88,7 +91,7 @@ class StoredFunction:
                 )
         began = time.perf_counter()
         compiled = lowered.compile()
-        if time.perf_counter() - began > _WORTH_STORING:
+        if time.perf_counter() - began > _WORTH_STORING and not jax.config.values["jax_compilation_cache_dir"]:
             with suppress(Exception):  # keys of JAX among the arguments, which cannot be written; a full disk
                 cache.add_bytes(key, serialize_executable.serialize(compiled)[0])
         return compiled

@@ -75,7 +75,11 @@ def read(
     known: tuple[Label, ...] | None = None
     if actions is not None:
         rule = "`actions` must be a list of numbers or one of text, each action once"
-        if isinstance(actions, (str, bytes)) or not isinstance(actions, (Sequence, np.ndarray)):
+        if (
+            isinstance(actions, (str, bytes))
+            or not isinstance(actions, (Sequence, np.ndarray))
+            or getattr(actions, "ndim", 1) != 1
+        ):
             raise InputError(f"{rule}, got {short_repr(actions)}")
         known = tuple(action.item() if isinstance(action, np.generic) else action for action in actions)
         alike = all(isinstance(a, str) for a in known) or all(isinstance(a, (int, float)) for a in known)

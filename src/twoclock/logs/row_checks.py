@@ -13,8 +13,8 @@ from twoclock.protocols import InputError
 from twoclock.validation import short_repr
 
 Columns = dict[str, np.ndarray]
-_LARGEST = 1e100  # the squares of larger numbers overflow when they are summed
-_FINITE = "is missing or not finite"
+_LARGEST = 1e70  # the fourth powers of larger numbers overflow when they are summed
+_FINITE = "is missing, not finite or larger than 1e70"
 _SAMPLED = 200  # batches, and rows of each, of which the last states are compared with earlier ones
 NEXT = "gives a next state"  # a rule of the next row, whatever is in this one
 Label = str | int | float

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from twoclock.models.float64 import in_float64
 from twoclock.models.soft_mdp import LEAST, Pairs, SoftMdp, States
 from twoclock.models.state_chain import StateChain
-from twoclock.protocols import pytree
+from twoclock.protocols import InputError, pytree
+from twoclock.validation import short_repr
 from twoclock.validation.arrays import Number
 
 Iterate = tuple[jax.Array, jax.Array]  # V, and the number of iterations
@@ -63,6 +64,12 @@ class AverageReward:
     """
 
     soft: SoftMdp
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.soft, SoftMdp):
+            raise InputError(
+                f"`soft` must be a SoftMdp, got {short_repr(self.soft)}; `mdp.average_reward()` makes one from an Mdp"
+            )
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

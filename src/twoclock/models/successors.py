@@ -99,7 +99,10 @@ def _entries(name: str, value: Any, successors: Int32[np.ndarray, "s a k"]) -> n
 
 def check_successors(value: Any, shape: tuple[int, ...]) -> Int32[np.ndarray, "s a k"]:
     """The numbers of the states that P[s, a, k] lead to."""
-    given = np.asarray(value)
+    try:
+        given = np.asarray(value)
+    except (ValueError, TypeError, RecursionError):  # rows of several lengths, lists in lists without end
+        raise InputError(f"`successors` must be an array of whole numbers, got {short_repr(value)}") from None
     if given.shape != shape or given.dtype.kind not in "iu":
         raise InputError(
             f"`successors` must be whole numbers with the shape {shape} of `P`, got {given.dtype} of the shape "

@@ -66,7 +66,8 @@ def save(
         arrays: dict[str, np.ndarray] = {}
         layout = {name: encode(tree, arrays, name) for name, tree in trees.items()}
         for name, table in tables.items():
-            table.to_parquet(part / f"{name}.parquet", index=False)
+            with (part / f"{name}.parquet").open("wb") as file:  # pyarrow opens no folder whose name is not UTF-8
+                table.to_parquet(file, index=False)
         np.savez(part / _ARRAYS, **arrays)  # type: ignore[arg-type]
         files = {path.name: checksum(path.read_bytes()) for path in sorted(part.iterdir())}
         about = {**spec, "kind": kind, "format": FORMAT, "layout": layout}

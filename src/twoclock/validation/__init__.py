@@ -26,7 +26,8 @@ from twoclock.protocols import InputError, PyTree
 T = TypeVar("T")
 
 _GROUP = Path("/sys/fs/cgroup")
-_ADDRESSES = 2 << 30  # what XLA reserves when it starts, its threads' stacks and heaps included
+# What XLA reserves when it starts: stacks and heaps of its threads, of which there are some for each core.
+_ADDRESSES = (2 << 30) + min(max((os.cpu_count() or 2) - 2, 0) * (200 << 20), 6 << 30)
 _traces = itertools.count()
 
 

@@ -15,6 +15,7 @@ from twoclock.validation import as_whole, check_memory, choice, function, is_pos
 
 _HORIZON = 2**31 - 1
 _INTEGER = 80  # bytes of a seed in a list, and of its row in a table
+_MOST_PER_DECADE = 100_000
 _LONGEST_STREAM = 10_000_000  # a longer iterator may never end
 
 
@@ -132,7 +133,7 @@ def log_marks(steps: int, per_decade: int = 10) -> list[int]:
     >>> log_marks(100, per_decade=2)
     [0, 1, 3, 10, 32, 100]
     """
-    steps, per_decade = check_steps(steps), whole("per_decade", per_decade)
+    steps, per_decade = check_steps(steps), whole("per_decade", per_decade, most=_MOST_PER_DECADE)
     count = int(np.ceil(np.log10(steps) * per_decade)) + 1
     grid = np.round(10 ** (np.arange(count) / per_decade)).astype(int)
     return [0, *sorted({int(mark) for mark in grid if mark < steps} | {steps})]
