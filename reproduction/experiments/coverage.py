@@ -194,7 +194,7 @@ def at_all_looks(result: Result, case: str, first: int) -> tuple[float, float, f
         held: np.ndarray = np.array(True)
         for step in looks:
             frame = result.interval(0.95, "blocks", step=step, anytime=anytime)
-            low, high = (frame[name].to_numpy().reshape(-1, len(of.truth)) for name in ("low", "high"))
+            low, high = (frame[name].to_numpy().reshape(frame["seed"].nunique(), -1) for name in ("low", "high"))
             held = held & (low <= of.truth) & (of.truth <= high)
             longest = float(((high - low).mean(axis=0) * np.sqrt(step) / (2 * 1.96 * of.spread)).mean().clip(longest))
         share.append(float(held.mean()))

@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import string
+from pathlib import Path
 from typing import get_args
 
 import jax
@@ -100,6 +101,21 @@ def test_claims(name):
         assert len(set(values)) == len(values), f"two claims have the same {part}"
     ours = [claim.ours for claim in found]
     assert not hasattr(module, "panel") or all(ours) or not ours[0], "the paper's claim comes first"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_figure_that_a_page_quotes_is_one_of_a_claim(name):
+    """Else ``python -m docs.quoted RUN`` would fail after the next full run."""
+    root = Path(__file__).parents[2]
+    text = "".join(page.read_text() for page in (root / "README.md", *(root / "docs").glob("**/*.md")))
+    asked = re.findall(r"<!-- quoted: (?:number|percent|range) (.+?) -->", text)
+    wanted = [what.split(": ")[1:] for what in asked if what.startswith(f"{name}: ")]
+    if not wanted:
+        pytest.skip("no page quotes it")
+    numbers = {claim.name: claim.numbers for claim in claims(name)}
+    for claim, *number in wanted:
+        assert claim in numbers
+        assert set(number) <= set(numbers[claim])
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
