@@ -14,6 +14,7 @@ from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
 from reproduction.experiments.logs_fresh import fresh, last
 from reproduction.experiments.logs_setups import Setup, setups
+from reproduction.experiments.logs_tails import tails
 from reproduction.experiments.logs_unseen import unseen
 from reproduction.experiments.logs_worlds import Logged
 from reproduction.verdicts import decide_each
@@ -143,14 +144,15 @@ class SetupCase:
             log = tc.logs.read(setup.draw(seed), **setup.read)
             v = tc.evaluate(log, setup.policy, setup.gamma, bootstrap=0, **setup.options)
             main, grades = v.table.iloc[0], {*v.diagnostics["grade"]}
+            value, low, high = main[["value", "low", "high"]] if setup.measure is None else setup.measure(v)
             rows.append(
                 {
-                    "seed": seed, "step": self.steps, "error": (main["value"] - truth) ** 2,
-                    "covered": float(main["low"] <= truth <= main["high"]), "length": main["high"] - main["low"],
+                    "seed": seed, "step": self.steps, "error": (value - truth) ** 2,
+                    "covered": float(low <= truth <= high), "length": high - low,
                     "warned": float(bool(grades & {"warning", "fatal"})), "refused": float("fatal" in grades),
                 }
             )  # fmt: skip
-            estimates.append(float(main["value"]))
+            estimates.append(float(value))
             progress(self.steps * (seed + 1) // self.seeds, 0)
         history = pd.DataFrame(rows).astype({"seed": int, "step": int})
         lost, theta, seconds = np.zeros(self.seeds, bool), np.array(estimates)[:, None], time.perf_counter() - began
@@ -198,8 +200,8 @@ def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
 
 
 def every_setup() -> dict[str, Setup]:
-    """The set-ups that checks were built on, and those that they were not."""
-    return {**setups(), **unseen(), **fresh(), **last()}
+    """The set-ups that checks were built on, those that they were not, bandits and tails of returns."""
+    return {**setups(), **unseen(), **fresh(), **last(), **tails()}
 
 
 def coverage(result: Result, unwarned: bool = False) -> Estimate:

@@ -41,6 +41,7 @@ class Setup:
         truth: the value, computed once.
         options: of ``tc.evaluate``.
         read: options of ``tc.logs.read``.
+        measure: what is asked of the evaluation, and the ends of its interval; the value if None.
     """
 
     draw: Callable[[int], Columns]
@@ -49,6 +50,7 @@ class Setup:
     truth: Callable[[], float]
     options: dict[str, Any] = field(default_factory=dict)
     read: dict[str, Any] = field(default_factory=lambda: dict(READ))
+    measure: Callable[[Any], tuple[float, float, float]] | None = None
 
 
 def lognormal(rng: np.random.Generator, n: int) -> np.ndarray:
