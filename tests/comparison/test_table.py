@@ -243,3 +243,4 @@ def test_one_diverged_seed_does_not_set_the_axis():
         {**spec, "seeds": list(range(9))},
     )
     assert 1.0 < tc.plot.compare({"tame": tame}, "error").axes[0].get_ylim()[1] < 10
+    assert tc.plot.compare({"wild": wild, "tame": tame}, "error").axes[0].get_ylim()[0] > 1e-5

@@ -158,6 +158,12 @@ def test_decimals_are_numbers():
         np.testing.assert_array_equal(next(iter(log)).reward, next(iter(as_floats)).reward)
 
 
+def test_rewards_without_a_residual_have_a_value():
+    for reward in (0.0, 1.0):
+        v = tc.evaluate(tc.logs.read(columns(400, reward=np.full(400, reward))), uniform, 0.5, bootstrap=0)
+        assert v.value == pytest.approx(1.5 * reward)
+
+
 def test_an_array_with_too_few_columns_is_told_the_actions():
     log = tc.logs.read(columns(action=np.arange(40) % 2 + 1))
     with pytest.raises(tc.InputError, match=r"each of the 3 actions 0, 1, 2, got 2; .*actions=\[…\]"):

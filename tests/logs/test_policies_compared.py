@@ -169,6 +169,15 @@ def test_a_bandit_log_is_judged_by_its_ratios():
     wrong = tc.logs.read({**columns, "propensity": 1 - columns["propensity"]}, propensity="propensity")
     v = tc.evaluate(wrong, target, 1.0, estimator="ips", bootstrap=0, compare=False)
     assert "instead of 1; see whether the propensities are right" in v.warnings[0]
+    never = {**columns, "action": np.zeros(300, int), "propensity": np.ones(300)}
+    v = tc.evaluate(tc.logs.read(never, propensity="propensity", actions=[0, 1]), target, 1.0, estimator="snips")
+    assert np.isnan(v.value)
+    assert len(v.plot().axes) == 1  # no weights of transitions
+
+
+def test_equal_policies_differ_by_zero():
+    v = tc.evaluate(tc.logs.read(bandit(100, 0)), {"a": np.full((3, 2), 0.5), "b": np.full((3, 2), 0.5)}, 1.0)
+    assert v.decision.endswith("a − b is 0 [0, 0].")
 
 
 def test_bandit_estimators_are_refused_on_longer_episodes():

@@ -102,7 +102,7 @@ def _gain(v: Value, one: str, other: str) -> Gain | None:
         if row["supported"] and (row["policy"], row["minus"]) == (one, other):
             return Gain(row["difference"], row["low"], row["high"])
         if row["supported"] and (row["policy"], row["minus"]) == (other, one):
-            return Gain(-row["difference"], -row["high"], -row["low"])
+            return Gain(*(0.0 - row[name] for name in ("difference", "high", "low")))  # no −0
     return None
 
 

@@ -81,7 +81,7 @@ THRESHOLDS = {
     "estimators": Threshold(3.0, _NEVER, "find out which one is wrong: features, propensities, or episodes cut off"),
     "ratios": Threshold(FEW_EPISODES, 0, "do not believe PDIS and WIS here; LSTD-Q needs no ratios", True),
     "ratios_mean": Threshold(
-        0.0, _NEVER, "see whether the propensities are right, and whether the behaviour may do all that the policy does"
+        0.0, 0.1, "see whether the propensities are right, and whether the behaviour may do all that the policy does"
     ),
     "time_limit": Threshold(
         0.0, _NEVER, "give that flag as `truncated`, with terminated=None; or add the number of the step to `state`"

@@ -178,7 +178,9 @@ def _borrowed(n: np.ndarray, m2: np.ndarray, context: EstimatorContext) -> Float
     """
     third, fourth = context.scores.powers
     freedom = max(float(np.maximum(n - 1, 0).sum()), 1.0)  # each pair fits its own mean
-    pooled = max(float(m2.sum()) / freedom, _TINY)
+    pooled = float(m2.sum()) / freedom
+    if not pooled**2 > 0:  # no residual anywhere
+        return np.zeros((2, n.size))
     weight = max(float(fourth) / freedom / pooled**2 - 1, 1.0)
     like = np.maximum(m2.sum(axis=1, keepdims=True) / np.maximum(n.sum(axis=1, keepdims=True), 1.0), pooled)
     rows = n * weight / (n + weight)

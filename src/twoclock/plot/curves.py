@@ -84,6 +84,9 @@ def curves(
     _finish(ax, xlabel, LABELS.get(metric, metric), scale)
     if tops and np.isfinite(max(tops)) and ax.get_ylim()[1] > _BEYOND * max(tops) > 0:
         ax.set_ylim(top=_BEYOND * max(tops))
+        if scale == "log":  # the margin below was a share of the decades up to the diverged seeds
+            shown = np.concatenate([np.asarray(line.get_ydata(), float) for line in ax.lines])
+            ax.set_ylim(bottom=shown[shown > 0].min() / _BEYOND)
 
 
 def _top(shown: pd.Series[float], median: pd.Series[float], *, lost: bool) -> float:

@@ -82,7 +82,8 @@ def values(
     >>> row = {"policy": "a", "estimator": "lstdq", "value": 1.0, "low": 0.5, "high": 1.5, "supported": True}
     >>> fig = values(pd.DataFrame([row]), {"a": np.ones(10)}, {}, 0.95)
     """
-    fig, axes = figure(1, 2 + bool(support), width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
+    weights = {policy: sample for policy, sample in weights.items() if len(sample)}
+    fig, axes = figure(1, 1 + bool(weights) + bool(support), width=4.6, height=max(3.4, 0.3 * len(table) + 1.2))
     ax = axes[0, 0]
     shown = table[table["value"].notna()].reset_index(drop=True)
     policies = list(dict.fromkeys(shown["policy"]))
@@ -98,17 +99,17 @@ def values(
     ax.invert_yaxis()
     ax.set(xlabel="value")
 
-    ax = axes[0, 1]
-    for i, (policy, sample) in enumerate(weights.items()):
-        if len(sample):
+    if weights:
+        ax = axes[0, 1]
+        for i, (policy, sample) in enumerate(weights.items()):
             ax.hist(sample, 60, histtype="step", color=COLOURS[i % len(COLOURS)], label=plain(policy), linewidth=1.3)
-    ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
-    ax.set_ylim(bottom=0.5)  # so that a bar of one transition is visible beside tall ones
-    if len(weights) > 1:
-        ax.legend(frameon=False, fontsize="small")
+        ax.set(xlabel="weight of a transition, times their number", ylabel="transitions (a sample)", yscale="log")
+        ax.set_ylim(bottom=0.5)  # so that a bar of one transition is visible beside tall ones
+        if len(weights) > 1:
+            ax.legend(frameon=False, fontsize="small")
 
     if support:  # visits in the log against discounted visits of the target; states at the left have no data
-        ax = axes[0, 2]
+        ax = axes[0, -1]
         for i, (policy, states) in enumerate(support.items()):
             some = states.nlargest(_MOST_STATES, "target")
             visits, target, colour = some["visits"], some["target"].clip(lower=0), COLOURS[i % len(COLOURS)]

@@ -122,7 +122,9 @@ class BanditRows:
 def _rows(context: EstimatorContext, *, modelled: bool) -> BanditRows:
     """Collect the rows of a log whose episodes are one step long."""
     estimand, log = context.estimand, context.estimand.log
-    if estimand.stream or log.rows != log.episodes:
+    if estimand.stream and log.rows == log.episodes:
+        raise DoesNotApply(f"it needs 10 episodes or more; this log has {log.episodes}")
+    if log.rows != log.episodes:
         raise DoesNotApply("it is for a bandit, episodes of one step; for longer ones take 'pdis', 'wis' or 'dr'")
     if estimand.start is not None:
         raise DoesNotApply("it can only speak of the states of the log; leave out `start`")
