@@ -1,7 +1,7 @@
 """Constrained MDPs in closed form: the best reward under a limit on the expected cost, and the limit's multiplier.
 
-At temperature 0 by the linear program over occupancies, whose dual is the multiplier; at a positive temperature by the
-saddle of the Lagrangian, a root in the multiplier over soft value iteration.
+At temperature 0 by the linear program over occupancies, whose dual is the multiplier, and for sparse tables by its
+vertices; at a positive temperature by the saddle of the Lagrangian, a root in the multiplier over soft value iteration.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.mdp import Mdp, check_mdp
+from twoclock.models.mdp import Mdp, check_dense, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.models.successors import Successors
+from twoclock.models.successors import PolicyEquations, Successors
 from twoclock.protocols import InputError
 from twoclock.validation import number
 from twoclock.validation.arrays import as_array
@@ -24,6 +24,8 @@ Policy = Float[np.ndarray, "s a"]
 _ROUNDING = 1e-9  # costs that differ by less, relative to their size, are equal
 _KINK = 1e-4  # multipliers that differ by less are equal
 _MOST = 2.0**80  # larger than the multiplier of any limit above the least cost
+_STEPS = 200  # in the multiplier
+_ROUGH = 1e-2  # the residual of visits that only give a slope
 
 
 class ConstrainedOptimum(NamedTuple):
@@ -80,31 +82,31 @@ def constrained_optimum(
     Reference: Altman, *Constrained Markov decision processes*, 1999, chapter 3.
     """
     soft, c = constrained_soft(mdp, cost, temp, start)
-    limit = number("limit", limit)
+    return solve_constrained(soft, c, number("limit", limit))
+
+
+def solve_constrained(soft: SoftMdp, c: Policy, limit: float) -> ConstrainedOptimum:
+    """The same for the MDP and the mean cost that `constrained_soft` returns."""
     rounding = _ROUNDING * np.abs(c).max() / (1 - np.sum(soft.P, axis=2).max())
-    free = _response(soft, c, 0.0)
+    responses = _Responses(soft, c)
+    free = responses.at(0.0)
     cheapest = dataclasses.replace(soft, r=-c, temp=0 * np.asarray(soft.temp)).solve()[1]
-    least = min(0.0 - float(np.dot(soft.start, cheapest)), free[1])
+    least = min(0.0 - float(np.dot(soft.start, cheapest)), free.spent)
     if limit < least - rounding:
         raise InputError(f"`limit` must be at least {least:.6g}, the least expected cost of any policy, got {limit:g}")
     if not np.any(soft.temp):
-        return _linear_program(soft, c, limit, free[1], least)
-    kappa, (reward, spent, policy) = 0.0, free
-    if spent > limit + rounding:
+        if soft.successors is None:
+            return _linear_program(soft, c, limit, free.spent, least)
+        return _vertices(responses, max(limit, least), free, least, rounding)
+    best = free
+    if free.spent > limit + rounding:
         if limit < least + rounding:
             raise InputError(
                 f"`limit` must lie above {least:.6g}, the least expected cost of any policy, where the temperature is "
                 f"positive, got {limit:g}: the multiplier would be infinite; raise it, or set temp=0"
             )
-        from scipy.optimize import brentq  # slow to load, and seldom needed
-
-        scale = max(np.abs(soft.r).max(), np.max(soft.temp)) / np.abs(c).max()
-        high = scale
-        while high < _MOST * scale and _response(soft, c, high)[1] > limit:
-            high *= 2
-        kappa = brentq(lambda k: _response(soft, c, k)[1] - limit, 0.0, high, xtol=1e-15 * scale, rtol=1e-14)
-        reward, spent, policy = _response(soft, c, kappa)
-    return ConstrainedOptimum(reward, spent, kappa, kappa, policy, free[1], least)
+        best = _binding(responses, limit, free)
+    return ConstrainedOptimum(best.reward, best.spent, best.kappa, best.kappa, best.policy, free.spent, least)
 
 
 def constrained_soft(
@@ -114,7 +116,7 @@ def constrained_soft(
 
     A state has no choice only where the episode is over: it has neither reward nor cost.
     """
-    mdp = check_mdp(mdp)
+    check_dense(mdp := check_mdp(mdp))
     if mdp.gamma.max() >= 1:
         raise InputError(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: costs that are never discounted may add "
@@ -132,12 +134,108 @@ def constrained_soft(
     return dataclasses.replace(soft, r=mean_r), mean_c
 
 
-def _response(soft: SoftMdp, c: Policy, kappa: float) -> tuple[float, float, Policy]:
-    """Reward, cost and policy of the best response to a multiplier."""
-    log_pi, V = (np.asarray(leaf) for leaf in dataclasses.replace(soft, r=np.asarray(soft.r) - kappa * c).solve())
-    of_cost = dataclasses.replace(soft, r=c, temp=0 * np.asarray(soft.temp))
-    spent = float(of_cost.J(log_pi))
-    return float(np.dot(soft.start, V)) + kappa * spent, spent, np.exp(log_pi)
+class _Response(NamedTuple):
+    """The best response to a multiplier, and how its cost changes with the multiplier where there is a temperature."""
+
+    kappa: float
+    reward: float
+    spent: float
+    slope: float
+    policy: Policy
+
+    @property
+    def value(self) -> float:
+        """Its reward minus its cost at the multiplier's price."""
+        return self.reward - self.kappa * self.spent
+
+
+class _Responses:
+    """Best responses to multipliers; those of a sparse table start from the one before."""
+
+    def __init__(self, soft: SoftMdp, c: Policy) -> None:
+        self.soft, self.c = soft, c
+        self.scale = max(np.abs(soft.r).max(), np.max(soft.temp)) / (np.abs(c).max() or 1.0)
+        self.equations = soft.successors is not None and PolicyEquations(
+            np.asarray(soft.P), np.asarray(soft.successors)
+        )
+        self._last: Any = 0.0, None, None, None
+
+    def at(self, kappa: float) -> _Response:
+        soft, c, temp = self.soft, self.c, np.asarray(self.soft.temp)
+        priced = dataclasses.replace(soft, r=np.asarray(soft.r) - kappa * c)
+        if self.equations:
+            before, V, cost, visits = self._last
+            guess = None if V is None else V - (kappa - before) * cost
+            log_pi, V = priced.iterate_policies(self.equations, guess)
+            pi = np.exp(log_pi)
+            cost = self.equations.potential(pi, np.sum(pi * c, axis=1), cost)
+            Q = c + self.equations.ahead(cost)
+            visits = self.equations.visits(pi, np.asarray(soft.start), visits, accuracy=_ROUGH)
+            self._last = kappa, V, cost, visits
+        else:
+            log_pi, V = (np.asarray(leaf) for leaf in priced.solve())
+            pi, of_cost = np.exp(log_pi), dataclasses.replace(soft, r=c, temp=0 * temp)
+            cost, Q, visits = (np.asarray(leaf) for leaf in of_cost.evaluate(log_pi))
+        spread = visits * np.sum(pi * np.square(Q - cost[:, None]), axis=1)
+        slope = -float(np.sum(np.divide(spread, temp, out=np.zeros_like(spread), where=temp > 0)))
+        spent = float(np.dot(soft.start, cost))
+        return _Response(kappa, float(np.dot(soft.start, V)) + kappa * spent, spent, slope, pi)
+
+
+def _binding(responses: _Responses, limit: float, free: _Response) -> _Response:
+    """The response that spends the limit: Newton's steps in the multiplier, within the bounds so far."""
+    low, high, here = 0.0, np.inf, free
+    for _ in range(_STEPS):
+        low, high = (here.kappa, high) if here.spent > limit else (low, here.kappa)
+        kappa = here.kappa - (here.spent - limit) / min(here.slope, -np.finfo(float).tiny)
+        most = min(high, 4 * (low + responses.scale), _MOST * responses.scale)
+        if not low < kappa < most:
+            kappa = (low + most) / 2
+        if not low < kappa < most or abs(kappa - here.kappa) <= 4 * np.finfo(float).eps * kappa:
+            break
+        here = responses.at(kappa)
+    return here
+
+
+def _vertices(
+    responses: _Responses, limit: float, free: _Response, least: float, rounding: float
+) -> ConstrainedOptimum:
+    """The linear program by its vertices: best responses at temperature 0, one on either side of the limit.
+
+    The best value max_π R − κC is convex and piecewise linear in κ. Where the lines of two responses meet, either no
+    policy does better, and the multiplier is found, or a better one takes the place of one of the two.
+    """
+
+    def cross(limit: float) -> tuple[float, _Response, _Response]:
+        above, below, kappa = free, free, responses.scale
+        while below.spent > limit and kappa < _MOST * responses.scale:
+            above, below, kappa = below, responses.at(kappa), 2 * kappa
+        while above.spent > below.spent:
+            kappa = max((above.reward - below.reward) / (above.spent - below.spent), 0.0)
+            here, known = responses.at(kappa), above.reward - kappa * above.spent
+            if here.value <= known + _ROUNDING * (abs(above.reward) + abs(kappa * above.spent)):
+                return kappa, above, below
+            above, below = (here, below) if here.spent > limit else (above, here)
+        return 0.0, above, below
+
+    low, above, below = cross(limit + 2 * rounding)
+    high = low
+    if limit <= least + rounding:
+        high = np.inf  # a larger multiplier changes nothing once the cost is the least
+    elif below.spent > limit - 2 * rounding:
+        high = cross(limit - 2 * rounding)[0]
+    assert responses.equations
+    start = np.asarray(responses.soft.start)
+    share = np.clip((limit - below.spent) / (above.spent - below.spent), 0, 1) if above.spent > below.spent else 0.0
+    x = sum(
+        weight * responses.equations.visits(end.policy, start)[:, None] * end.policy
+        for weight, end in ((share, above), (1 - share, below))
+        if weight
+    )
+    visits = x.sum(axis=1, keepdims=True)
+    policy = np.divide(x, visits, out=below.policy.copy(), where=visits > 0)
+    reward, spent = (share * a + (1 - share) * b for a, b in zip(above[1:3], below[1:3], strict=True))
+    return ConstrainedOptimum(float(reward), float(spent), low, high, policy, free.spent, least)
 
 
 def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, least: float) -> ConstrainedOptimum:

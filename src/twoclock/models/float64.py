@@ -29,9 +29,7 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         check_process()
-        # Tracers among the values are one sign of a trace. But inside a `jit` an operation on constants is recorded
-        # rather than computed too, so one such operation is tried.
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves((args, kwargs)), jnp.zeros(()))):
+        if traced(args, kwargs):
             return function(*args, **kwargs)
         with jax.enable_x64(True):
             (first, model), *rest = signature.bind(*args, **kwargs).arguments.items()
@@ -41,6 +39,13 @@ def in_float64(function: Callable[P, R]) -> Callable[P, R]:
             return answer
 
     return wrapped
+
+
+def traced(*values: object) -> bool:
+    """Whether the values are part of a trace."""
+    # Tracers among the values are one sign of a trace. But inside a `jit` an operation on constants is recorded rather
+    # than computed too, so one such operation is tried.
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in (*jax.tree.leaves(values), jnp.zeros(())))
 
 
 def _double(leaf: object) -> np.ndarray:

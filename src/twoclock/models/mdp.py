@@ -210,7 +210,8 @@ class Mdp:
         >>> [float(bandit.soft_values(temp)[0].round(4)) for temp in (0, 1)]
         [2.0, 2.6265]
         """
-        return self.soft(temp).solve()[1] if policy is None else self.soft(temp).evaluate(self._logits(policy)).V
+        soft = self.soft(temp)
+        return np.asarray(soft.solve()[1] if policy is None else soft.evaluate(self._logits(policy)).V)
 
     def soft_policy(self, temp: Scalar) -> Policy:
         """The optimal soft policy π*(a|s) = exp((Q* − V*)/τ); at temperature 0 even among the best actions."""
@@ -263,7 +264,7 @@ class Mdp:
             policy: π[s, a].
             start: the distribution ρ of the first state, or a state; uniform by default.
         """
-        visits = self.soft(0.0, start).evaluate(self._logits(policy)).visits
+        visits = np.asarray(self.soft(0.0, start).evaluate(self._logits(policy)).visits)
         return visits / visits.sum()
 
     def _pairs(self, name: str, value: ArrayLike) -> Policy:

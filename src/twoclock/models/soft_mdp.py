@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.float64 import in_float64, not_negative
+from twoclock.models.float64 import in_float64, not_negative, read_argument, traced
 from twoclock.models.state_chain import StateChain, ahead
-from twoclock.models.successors import Successors
+from twoclock.models.successors import LOST, SMALL, PolicyEquations, Successors
 from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
 from twoclock.validation import check_size, number, whole
@@ -28,6 +28,11 @@ Newton = tuple[jax.Array, jax.Array, jax.Array]  # V, the V before it, and the n
 # A logit this low stands for −∞: its exp is 0 in float64, and unlike −∞ it causes no NaN.
 LEAST = -1e3
 _ITERATIONS = 200
+_INEXACT = 1e-3  # a step of policy iteration leaves this share of its residual
+_SWEEPS = 30  # of value iteration after a step that brought little
+_NEAR = 1e-8  # relative residual below which the policy is known
+_PATIENCE = 3  # steps without progress, after which the residual is rounding error
+
 # How far rounding separates equally good actions, in units of the last place of the largest Q: in Gymnasium's tables at
 # most two, while all other actions are 10¹⁰ away.
 _ROUNDINGS = 32
@@ -59,7 +64,7 @@ class SoftMdp:
         temp: the temperature τ of each state, 0 where an episode is over.
         start: the distribution ρ of the first state.
         successors: the states that P[s, a, k] lead to, where P is a list of successors; equations are then solved by
-            iteration, and an answer that does not reach rounding error is NaN.
+            iteration. An answer that does not reach rounding error is refused or, in a trace, NaN.
 
     >>> import numpy as np
     >>> bandit = SoftMdp(P=0.5 * np.ones((1, 2, 1)), r=[[1.0, 0.0]], temp=[1.0], start=[1.0])
@@ -114,10 +119,23 @@ class SoftMdp:
         log_sum = jnp.log(jnp.sum(jnp.exp(z), axis=1))
         return z - log_sum[:, None], best + temp * log_sum
 
+    def evaluate(self, logits: Pairs) -> Evaluation:
+        """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits.
+
+        Args:
+            logits: θ(s, a).
+        """
+        if self.successors is None or traced(self, logits):
+            return self._evaluate(logits)
+        log_pi = _log_softmax(read_argument("logits", logits, self.shapes["logits"]))
+        equations, pi = PolicyEquations(np.asarray(self.P), np.asarray(self.successors)), np.exp(log_pi)
+        reward = np.sum(pi * (np.asarray(self.r) - np.asarray(self.temp)[:, None] * log_pi), axis=1)
+        V = equations.potential(pi, reward)
+        return Evaluation(V, np.asarray(self.r) + equations.ahead(V), equations.visits(pi, np.asarray(self.start)))
+
     @in_float64
     @jax.jit
-    def evaluate(self, logits: Pairs) -> Evaluation:
-        """Soft policy evaluation of softmax(logits), one factorisation for V, Q and the visits."""
+    def _evaluate(self, logits: Pairs) -> Evaluation:
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         if self.successors is not None:
@@ -130,11 +148,15 @@ class SoftMdp:
         V = jax.scipy.linalg.lu_solve(factors, reward)
         return Evaluation(V, self.q(V), jax.scipy.linalg.lu_solve(factors, jnp.asarray(self.start), trans=1))
 
-    @in_float64
-    @jax.jit
     def solve(self) -> tuple[Pairs, States]:
         """log π* and V*, by Newton's steps, which are policy iteration: near V* each step squares the error."""
+        if self.successors is None or traced(self):
+            return self._solve()
+        return self.iterate_policies(PolicyEquations(np.asarray(self.P), np.asarray(self.successors)))
 
+    @in_float64
+    @jax.jit
+    def _solve(self) -> tuple[Pairs, States]:
         def more(carry: Newton) -> jax.Array:
             V, old, i = carry
             scale = 1 + jnp.max(jnp.abs(V))
@@ -154,6 +176,32 @@ class SoftMdp:
         step = newton if self.successors is None else correct
         V, _, _ = jax.lax.while_loop(more, step, (zero, zero + jnp.inf, jnp.zeros((), jnp.int32)))
         return self.improve(self.q(V))
+
+    def iterate_policies(
+        self, equations: PolicyEquations, V: Float[np.ndarray, " s"] | None = None
+    ) -> tuple[Float[np.ndarray, "s a"], Float[np.ndarray, " s"]]:
+        """log π* and V* of a sparse table in NumPy; no step is solved more exactly than the policy deserves.
+
+        Args:
+            equations: those of its table, also for other rewards.
+            V: where to start.
+        """
+        V, eps, r = np.zeros(len(self.start)) if V is None else V, np.finfo(float).eps, np.asarray(self.r)
+        least, waited = np.inf, 0
+        for _ in range(_ITERATIONS):
+            log_pi, better = (np.asarray(leaf) for leaf in self.improve(r + equations.ahead(V)))
+            left, scale = better - V, 1 + np.abs(V).max()
+            size = np.abs(left).max()
+            waited = 0 if size < least / 4 else waited + 1
+            least = min(least, size)
+            if size <= SMALL * eps * scale or (waited > _PATIENCE and size <= LOST * eps * scale):
+                return log_pi, better
+            V = V + equations.potential(np.exp(log_pi), left, accuracy=_INEXACT)
+            for _ in range(
+                _SWEEPS if waited and size > _NEAR * scale else 0
+            ):  # news of a better way travels a state in each improvement
+                V = np.asarray(self.improve(r + equations.ahead(V))[1])
+        raise InputError(f"`mdp` has no optimum that {_ITERATIONS} policy iterations find; take a smaller discount")
 
     @in_float64
     @jax.jit
@@ -188,6 +236,11 @@ class SoftMdp:
         pi = jnp.exp(log_pi)
         weighted = pi * (Q - jnp.asarray(self.temp)[:, None] * log_pi - V[:, None])
         return weighted - pi * jnp.sum(weighted, axis=1, keepdims=True)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    behind = logits - logits.max(axis=1, keepdims=True)
+    return behind - np.log(np.exp(behind).sum(axis=1, keepdims=True))
 
 
 @pytree
@@ -260,16 +313,38 @@ class SoftTruth:
         return pinv(weighted @ step) @ (weighted @ reward)
 
 
-@in_float64
-@jax.jit
 def soft_truth(soft: SoftMdp, P: Float[Array, "s a k"]) -> SoftTruth:
     """The optimum of an MDP whose transition probabilities without the discount are P."""
+    if soft.successors is None or traced(soft, P):
+        return _soft_truth(soft, P)
+    equations = PolicyEquations(np.asarray(soft.P), np.asarray(soft.successors))
+    log_pi, V = soft.iterate_policies(equations)
+    return sparse_truth(soft, P, equations, log_pi, V)
+
+
+def sparse_truth(
+    soft: SoftMdp, P: Float[Array, "s a k"], equations: PolicyEquations, log_pi: Pairs, V: States
+) -> SoftTruth:
+    """The same of a sparse table whose solution is known."""
+    visits = equations.visits(np.exp(log_pi), np.asarray(soft.start))
+    return _truth(soft, P, log_pi, V, np.asarray(soft.r) + equations.ahead(np.asarray(V)), visits)
+
+
+@in_float64
+@jax.jit
+def _soft_truth(soft: SoftMdp, P: Float[Array, "s a k"]) -> SoftTruth:
     log_pi, V = soft.solve()
-    Q, temp = soft.q(V), jnp.asarray(soft.temp)
+    return _truth(soft, P, log_pi, V, soft.q(V), soft.evaluate(log_pi).visits)
+
+
+@in_float64
+@jax.jit
+def _truth(soft: SoftMdp, P: Float[Array, "s a k"], log_pi: Pairs, V: States, Q: Pairs, visits: States) -> SoftTruth:
+    """The optimum from its solution."""
+    temp = jnp.asarray(soft.temp)
     tied = jnp.max(Q, axis=1, keepdims=True) - _TIE * (1 + jnp.max(jnp.abs(V)))
     best = (tied <= Q).astype(V.dtype)
     pi = jnp.where(temp[:, None] > 0, jnp.exp(log_pi), best / jnp.sum(best, axis=1, keepdims=True))
-    visits = soft.evaluate(log_pi).visits
     return SoftTruth(soft, P, jnp.sum(soft.start * V), pi, visits / jnp.sum(visits))
 
 

@@ -6,6 +6,7 @@ successors[s, a, k], so that a table takes S·A·k numbers instead of S·A·S.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ SMALL = 64  # residuals this many units in the last place of the solution are ro
 LOST = 1e6  # and residuals this many leave the answer unknown
 _FILL = 20  # an incomplete factorisation has at most this many times the entries of its matrix
 _DROPS = (1e-3, 1e-6)  # what it leaves out, relative to the size of a column; the finer if the coarser stalls
-_STALLED = 1e-3  # if a round leaves more of the residual, the next preconditioner is tried
+_STALLED = 0.05, 1e-3  # if a round leaves more of the residual, the next preconditioner is tried
+_DECADE, _SLOW = 15, 1000  # iterations for a digit, above which they are slow, and so many slow ones pay for factors
+_ROUNDS, _EACH = 9, 1e-8  # of refinement, and what each leaves of the residual
 
 
 def is_sparse(value: object) -> bool:
@@ -132,33 +135,147 @@ def identity(n: int) -> Any:
     return eye_array(n, format="csr")
 
 
-def solve_sparse(matrix: Any, right: np.ndarray, what: str) -> np.ndarray:
-    """x with Ax = b for one or several columns b, by BiCGSTAB or, where that stalls, GMRES with a factorisation of A.
+class SparseEquations:
+    """Ax = b for sparse matrices that differ little, each solved from a guess.
 
-    Raises an error if the residual stays above rounding error, so a returned x solves the equation.
+    By GMRES and, where that stalls, with an incomplete factorisation of A, which later matrices use as well. A residual
+    above rounding error raises an error, so a returned x solves the equation.
+
+    Args:
+        what: the unknown, for the error.
     """
-    from scipy.sparse.linalg import LinearOperator, bicgstab, gmres, spilu  # slow to load, and seldom needed
 
-    if right.ndim == 2:
-        return np.column_stack([solve_sparse(matrix, column, what) for column in right.T])
-    x = np.zeros(len(right))
-    for drop in (None, *_DROPS):
-        preconditioner = None
-        if drop is not None:
-            factors = spilu(matrix.tocsc(), drop_tol=drop, fill_factor=_FILL)
-            preconditioner = LinearOperator(matrix.shape, factors.solve)
-        for _ in range(4):
-            left = right - matrix @ x
-            if np.abs(left).max() <= SMALL * np.finfo(float).eps * (np.abs(x).max() + np.abs(right).max()):
-                return x
-            if drop is None:
-                step, _ = bicgstab(matrix, left, rtol=1e-8, maxiter=200)
-            else:
-                step, _ = gmres(matrix, left, rtol=1e-8, restart=40, maxiter=4, M=preconditioner)
-            progress = np.abs(left - matrix @ step).max() / np.abs(left).max()
-            x = x + step if progress < 1 else x
-            if progress > _STALLED:
+    def __init__(self, what: str) -> None:
+        self.what, self._slow = what, 0
+        self._factors: Any = None
+        self._drops, self._drop = list(_DROPS), 0.0
+
+    def solve(
+        self,
+        matrix: Any,
+        right: np.ndarray,
+        guess: np.ndarray | None = None,
+        accuracy: float = 0.0,
+        transposed: bool = False,
+    ) -> np.ndarray:
+        """x with Ax = b, or with Aᵀx = b.
+
+        Args:
+            matrix: A.
+            right: b.
+            guess: where to start.
+            accuracy: the residual that is left may be as large as this fraction of b.
+            transposed: whether the equation is that of Aᵀ.
+        """
+        x, apply = np.zeros(len(right)) if guess is None else guess, matrix.T if transposed else matrix
+        eps, top, fresh = np.finfo(float).eps, np.abs(right).max(), False
+        # What the constants can correct is taken out first: they are what a chain forgets last.
+        mass = (apply @ np.ones(len(right))).sum()
+        if mass > eps * len(right):
+            x = x + (right - apply @ x).sum() / mass
+        while True:
+            progress = 0.0
+            for _ in range(_ROUNDS):
+                left = right - apply @ x
+                size = np.abs(left).max()
+                if size <= max(SMALL * eps * (np.abs(x).max() + top), accuracy * top):
+                    return x
+                if progress > _STALLED[self._factors is not None] or (self._factors is None and self._slow > _SLOW):
+                    break
+                step = self._step(apply, left, transposed, max(_EACH, accuracy / 4))
+                progress = np.abs(left - apply @ step).max() / size
+                x = x + step if progress < 1 else x
+            if fresh and not self._drops:
                 break
-    if np.abs(right - matrix @ x).max() <= LOST * np.finfo(float).eps * np.abs(x).max():
-        return x
-    raise InputError(f"`mdp` mixes too slowly for {what} of a sparse table; take a smaller discount or a dense table")
+            self._factor(matrix, fresh or self._factors is None)
+            fresh = True
+        if size <= LOST * eps * np.abs(x).max():
+            return x
+        raise InputError(
+            f"`mdp` mixes too slowly for {self.what} of a sparse table; take a smaller discount or a dense table"
+        )
+
+    def _step(self, apply: Any, left: np.ndarray, transposed: bool, accuracy: float) -> np.ndarray:
+        from scipy.sparse.linalg import LinearOperator, gmres  # slow to load, and seldom needed
+
+        if self._factors is None:
+            taken: list[float] = []
+            x, _ = gmres(
+                apply, left, rtol=accuracy, restart=30, maxiter=8, callback=taken.append, callback_type="pr_norm"
+            )
+            self._slow += len(taken) if len(taken) > _DECADE * -math.log10(accuracy) else 0
+            return x
+        how, factors = "T" if transposed else "N", self._factors
+        near = LinearOperator(apply.shape, lambda v: factors.solve(v, how))
+        return gmres(apply, left, rtol=accuracy, restart=40, maxiter=4, M=near)[0]
+
+    def _factor(self, matrix: Any, finer: bool) -> None:
+        """Factorise this matrix, as finely as the last one or one degree finer."""
+        from scipy.sparse.linalg import spilu  # slow to load, and seldom needed
+
+        self._drop = self._drops.pop(0) if finer else self._drop
+        self._factors = spilu(matrix.tocsc(), drop_tol=self._drop, fill_factor=_FILL)
+
+
+def solve_sparse(matrix: Any, right: np.ndarray, what: str) -> np.ndarray:
+    """x with Ax = b for one or several columns b."""
+    equations = SparseEquations(what)
+    if right.ndim == 2:
+        return np.column_stack([equations.solve(matrix, column) for column in right.T])
+    return equations.solve(matrix, right)
+
+
+class PolicyEquations:
+    """Equations with the state chains P_π of one sparse table, discount included.
+
+    Args:
+        table: P[s, a, k], times the discount.
+        successors: the states that it leads to.
+    """
+
+    def __init__(self, table: Slots, successors: Int32[np.ndarray, "s a k"]) -> None:
+        from scipy.sparse import csr_array  # slow to load, and seldom needed
+
+        self.table, self.successors = np.asarray(table), np.asarray(successors)
+        states, actions, width = self.table.shape
+        starts = np.arange(0, self.table.size + 1, width)
+        self._moves = csr_array((self.table.ravel(), self.successors.ravel(), starts), shape=(states * actions, states))
+        self._equations = SparseEquations("the values")
+
+    def ahead(self, V: np.ndarray) -> np.ndarray:
+        """PV, the discounted mean of V at the next state, for each pair."""
+        return (self._moves @ V).reshape(self.table.shape[:2])
+
+    def potential(
+        self, pi: np.ndarray, reward: np.ndarray, guess: np.ndarray | None = None, accuracy: float = 0.0
+    ) -> np.ndarray:
+        """(I − P_π)⁻¹r.
+
+        Args:
+            pi: π[s, a].
+            reward: r[s].
+            guess: where to start.
+            accuracy: the residual that is left may be as large as this fraction of r.
+        """
+        return self._equations.solve(self._leave(pi), reward, guess, accuracy)
+
+    def visits(
+        self, pi: np.ndarray, start: np.ndarray, guess: np.ndarray | None = None, accuracy: float = 0.0
+    ) -> np.ndarray:
+        """ρ(I − P_π)⁻¹.
+
+        Args:
+            pi: π[s, a].
+            start: ρ[s].
+            guess: where to start.
+            accuracy: the residual that is left may be as large as this fraction of ρ.
+        """
+        return self._equations.solve(self._leave(pi), start, guess, accuracy, transposed=True)
+
+    def _leave(self, pi: np.ndarray) -> Any:
+        from scipy.sparse import csr_array  # slow to load, and seldom needed
+
+        states, actions, width = self.table.shape
+        starts = np.arange(0, self.table.size + 1, actions * width)
+        weights = (pi[:, :, None] * self.table).ravel()
+        return identity(states) - csr_array((weights, self.successors.ravel(), starts), shape=(states, states))

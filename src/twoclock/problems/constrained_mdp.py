@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.constrained_mdp import constrained_optimum, constrained_soft
+from twoclock.models.constrained_mdp import constrained_soft, solve_constrained
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft_mdp import Pairs, SoftMdp, States, soft_truth
-from twoclock.problems.entropy_mdp import EntropyMdp, Env, SoftOperators, Step, entropy_mdp, frozen_lake_mdp
+from twoclock.problems.entropy_mdp import EntropyMdp, Env, SoftOperators, Step, actor_critic, frozen_lake_mdp
 from twoclock.protocols import Key, Problem, Scalar, pytree
 from twoclock.sampling.transitions import entry
 from twoclock.tree_math import sqnorm
@@ -229,10 +229,9 @@ def constrained_mdp(
     Reference: Altman, *Constrained Markov decision processes*, 1999; Borkar, *An actor-critic algorithm for constrained
     Markov decision processes*, 2005.
     """
-    best = constrained_optimum(mdp, cost, limit, temp, start)
     soft, mean_cost = constrained_soft(mdp, cost, temp, start)
-    actor = entropy_mdp(mdp, temp, start, sampling)
-    actor = dataclasses.replace(actor, temp=soft.temp, truth=soft_truth(soft, mdp.P))
+    best = solve_constrained(soft, mean_cost, number("limit", limit))
+    actor = actor_critic(mdp, soft, sampling)
     costs, first = np.asarray(cost, float), number("kappa0", kappa0, 0)
     if mdp.successors is not None:  # a sample does not have the position of s' in its list, so it has the mean cost
         costs = mean_cost

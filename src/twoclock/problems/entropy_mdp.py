@@ -284,8 +284,19 @@ def entropy_mdp(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: a bonus that is never discounted adds up "
             "without end; take a gamma such as 0.99"
         )
+    return actor_critic(mdp, mdp.soft(temp, start), sampling, features, policy_features, theta0)
+
+
+def actor_critic(
+    mdp: Mdp,
+    soft: SoftMdp,
+    sampling: str,
+    features: ArrayLike | None = None,
+    policy_features: ArrayLike | None = None,
+    theta0: ArrayLike | None = None,
+) -> EntropyMdp:
+    """The same where the temperature of each state and the start are known: those of ``soft``."""
     choice("sampling", sampling, SAMPLINGS)
-    soft = mdp.soft(temp, start)
     if sampling == "iid" and (soft.start == 0).any():
         raise InputError(
             f"`start` must give every state some weight where sampling is 'iid', got none for state "
