@@ -51,6 +51,17 @@ def test_a_pair_seen_seldom_and_always_alike_has_an_error():
     assert v.table["se"][0] == pytest.approx(np.sqrt(4.5**2 / 4 + 0.5**2 * 2 / 3) / 2, rel=1e-9)
 
 
+def test_a_kind_of_start_that_may_be_missing_is_noted_and_never_warned_of():
+    """A start rarer than 3 in 40 may be missing; worth beyond these values it moves the value out of the interval."""
+    v = evaluate(corridor(), 40, 200, 0, compare=False)
+    row = v.diagnostics.set_index("name").loc["starts"]
+    assert (row["value"], row["grade"]) == (40, "note")
+    worst = v.value - (v.value - v.low) * 40 / 3
+    assert "a kind of start rarer than 0.075 may be missing among 40" in row["sentence"]
+    assert f"if it is worth less than {worst:.4g} or more than" in row["sentence"]
+    assert "starts" not in grades(evaluate(corridor(), 40, 200, 0, compare=False, start=np.array([0])))
+
+
 def test_a_state_without_the_rare_fall_of_the_others_may_fall_too():
     """A ladder with falls in .03 of the climbs: from its own rows alone the top seems safe in most logs."""
     n, s, P = 16, np.arange(16), np.zeros((16, 2, 16))
