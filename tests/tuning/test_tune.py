@@ -1,6 +1,9 @@
 """Tuning: the settings that are tried, their scores, and tuning without truth."""
 
+import gc
 import math
+import os
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,7 @@ import pytest
 import twoclock as tc
 from twoclock.param_paths import with_settings
 from twoclock.tuning.halving import Proposals, keeps_order
-from twoclock.tuning.objective import marks_of
+from twoclock.tuning.objective import ProblemObjective, marks_of
 from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import at_edge, default_box
 
@@ -457,3 +460,22 @@ def test_a_wrong_argument_is_one_line(case):
         make()
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
+
+
+def test_ctrl_c_is_not_lost_inside_a_function_of_the_garbage_collector(monkeypatch):
+    """Python ignores what is raised there, and JAX has such a function."""
+    check, before = ProblemObjective.check, signal.getsignal(signal.SIGINT)
+
+    def strike(phase, info):
+        gc.callbacks.remove(strike)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def check_and_collect(self, methods, seeds):
+        gc.callbacks.append(strike)
+        gc.collect()
+        check(self, methods, seeds)
+
+    monkeypatch.setattr(ProblemObjective, "check", check_and_collect)
+    with pytest.raises(KeyboardInterrupt, match="stopped while tuning"):
+        tc.tune(ONE, tc.Fast(), SPACE, steps=200, rungs=2)
+    assert signal.getsignal(signal.SIGINT) is before

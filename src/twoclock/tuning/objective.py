@@ -58,6 +58,7 @@ class Objective(ABC):
         self.facts = {"rough": False, **facts}  # for the result's spec
         self.spent = 0  # seed-steps so far
         self.look: Callable[[], None] = lambda: None  # called when some were spent
+        self._interrupted: Callable[[], bool] = lambda: False
 
     @abstractmethod
     def __call__(
@@ -71,8 +72,15 @@ class Objective(ABC):
 
     @contextmanager
     def session(self, seeds: int) -> Iterator[None]:
-        """Hold the resources for calls with ``seeds`` seeds."""
-        yield
+        """Hold the resources for calls with ``seeds`` seeds. Ctrl-C ends the search at the next event of a run.
+
+        Raised anywhere, it could be lost: Python ignores it inside JAX's function for the garbage collector.
+        """
+        with deferred_interrupt() as self._interrupted:
+            try:
+                yield
+            except (Stopped, Interrupted):
+                raise Interrupted("stopped while tuning; nothing was saved") from None
 
     def check(self, methods: Sequence[Method], seeds: Sequence[int]) -> None:
         """Refuse methods that cannot be run or scored; none by default."""
@@ -126,7 +134,7 @@ class ProblemObjective(Objective):
         for i in range(0, len(seeds), MOST_SEEDS):
             some = seeds[i : i + MOST_SEEDS]
             lanes = Lanes(self._instances(some), Probe(), 1, list(some))
-            found.append(drive(lanes, [0], engine="xla").rows[0][self.metric][0])
+            found.append(drive(lanes, [0], engine="xla", interrupted=self._interrupted).rows[0][self.metric][0])
         return np.concatenate(found)
 
     def __call__(
@@ -141,7 +149,10 @@ class ProblemObjective(Objective):
             for j in range(0, len(methods), width):  # a short page is padded with its last
                 page = pad_to(list(methods[j : j + width]), width)
                 lanes = Lanes.of(self._instances(some), page, some, self.bound)
-                output = drive(hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine)
+                output = drive(
+                    hide_truth(lanes) if blind else lanes, marks_of(self.by, steps), engine=self.engine,
+                    interrupted=self._interrupted,
+                )  # fmt: skip
                 self._count(width * len(some) * self.cost(steps))
                 if blind:
                     seen: Any = read_samples(lanes, output.carry, steps, steps, self.engine)
@@ -255,14 +266,9 @@ class AgentObjective(Objective):
     @contextmanager
     def session(self, seeds: int) -> Iterator[None]:
         """Hold the processes that run the seeds."""
-        with (
-            deferred_interrupt() as self._interrupted,
-            seed_executor(self._job, seeds, self.processes, self.step_timeout) as self._executor,
-        ):
-            try:
-                yield
-            except Stopped:
-                raise Interrupted("stopped while tuning; nothing was saved") from None
+        seed_processes = seed_executor(self._job, seeds, self.processes, self.step_timeout)
+        with super().session(seeds), seed_processes as self._executor:
+            yield
 
     def __call__(
         self, methods: Sequence[Method], seeds: Sequence[int], steps: int, batch: int, width: int = WIDTH
