@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from tabular import NUMBERS, best_of, random_tables
-from workloads import Timed, entropy_mdp, figure_1, lqr, streams
+from workloads import Timed, entropy_mdp, figure_1, lqr
 
 import twoclock as tc
 from twoclock import prng
@@ -37,7 +37,7 @@ class Figure1:
         self.kernel = cupy.RawKernel(text, "run", options, backend="nvrtc")
         tables = random_tables()
         tables.pop("theta_star")
-        self.arrays = [cupy.asarray(table) for table in (*tables.values(), streams(seeds))]
+        self.arrays = [cupy.asarray(table) for table in (*tables.values(), prng.stream_words(range(seeds)))]
         self.end = cupy.empty((seeds, 10))
 
     def walk(self, steps: int) -> None:
@@ -68,7 +68,7 @@ class Lqr:
         given = np.concatenate([np.ravel(np.asarray(n, float)) for n in numbers])
         cupy.ndarray(given.shape, float, module.get_global("given")).set(given)
         begin = jax.vmap(lambda seed: problem.init(prng.start_key(seed))[2][0])(jnp.arange(seeds, dtype=jnp.uint32))
-        self.arrays = cupy.asarray(streams(seeds)), cupy.asarray(np.asarray(begin))
+        self.arrays = cupy.asarray(prng.stream_words(range(seeds))), cupy.asarray(np.asarray(begin))
         self.end = cupy.empty((seeds, 69))
 
     def walk(self, steps: int) -> None:

@@ -21,8 +21,9 @@ import jax
 import numpy as np
 from results import report
 from tabular import GAIN_STEP, NUMBERS, best_of, random_tables
-from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, streams, three_levels
+from workloads import Timed, entropy_mdp, figure_1, large_mdp, lqr, quadratic_20, readme, three_levels
 
+from twoclock import prng
 from twoclock.codegen import ProgramSource, compiler
 from twoclock.engine import lane_program, run_batch
 from twoclock.engine.c_engine import CEngine, choose_target
@@ -41,7 +42,7 @@ class Yardstick:
         self.width, self.groups = width, -(-seeds // width)
         self.tables = random_tables()
         self.tables.pop("theta_star")
-        self.streams = streams(self.groups * width)
+        self.streams = prng.stream_words(range(self.groups * width))
         self.theta = np.empty((self.groups * width, 10))
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / "yardstick.so"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tabular import GAIN_STEP, METHOD, NUMBERS, TabularGain, TabularTdc, random_tables
 
@@ -88,9 +87,3 @@ class Timed:
         seeds = len(self.lanes.seeds)
         leaves = [np.concatenate(parts, axis=1) for parts in zip(*map(jax.tree.leaves, self.walk(steps)), strict=True)]
         return np.concatenate([leaf.reshape(seeds, -1) for leaf in leaves if leaf.dtype == float], axis=1)
-
-
-def streams(seeds: int) -> np.ndarray:
-    from twoclock import prng
-
-    return np.asarray(jax.jit(prng.stream_words)(jnp.arange(seeds, dtype=jnp.uint32)))
