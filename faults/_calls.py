@@ -222,6 +222,14 @@ def _fitted(kind: Any) -> Callable[..., Any]:
     return use
 
 
+def _own_step(carry: Any, x: Any) -> tuple[Any, None]:
+    """A user's own step; what it raises for a wrong carry is the user's to see."""
+    try:
+        return carry + x, None
+    except Exception as error:
+        raise ZeroDivisionError(f"own making: {error}") from None
+
+
 def _scan(**given: Any) -> Any:
     """`tc.scan`, which knows nothing of the package and refuses with a ValueError of one line."""
     try:
@@ -318,7 +326,7 @@ def arguments(name: str, function: Callable[..., Any], known: dict[str, Any]) ->
         },
         "agents.fresh": {"agent": tc.agents.Regulator(np.eye(1), np.eye(1)), "seed": 1},
         "scan": {
-            "step": lambda carry, x: (carry + x, None),
+            "step": _own_step,
             "init": 0.0,
             "xs": np.arange(3.0),
             "length": None,

@@ -261,6 +261,8 @@ def test_a_program_that_differs_from_xla_is_not_used(monkeypatch, tmp_path):
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), 3), "`length` must be that of `xs`, 2, got 3"),
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, None, -1), "`length` must be at least 0"),
         (lambda: tc.scan(lambda c, x: (c, x), 0.0, None, 2.5), "`length` must be a whole number"),
+        (lambda: tc.scan(lambda c, x: (c, x), 0.0, None, jnp.zeros(2)), "`length` must be a whole number"),
+        (lambda: tc.scan(lambda c, x: (c, x), 0.0, None, np.ones(3, bool)), "`length` must be a whole number"),
         (lambda: tc.scan(3, 0.0, jnp.ones(2)), "`step` must be a function"),
         (lambda: tc.scan(lambda c, x: c, 0.0, jnp.ones(2)), "`step` must return a pair"),
         (lambda: tc.scan(lambda c, x: (jnp.ones(2), x), 0.0, jnp.ones(2)), "`step` must return a pair"),

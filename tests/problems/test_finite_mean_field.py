@@ -102,6 +102,7 @@ def test_a_run_finds_its_own_answer_and_not_the_other(slow):
     ("change", "message"),
     [
         ({"crowd": np.eye(3)}, "`crowd` must have the shape"),
+        ({"crowd": 1e308 * np.eye(4)}, r"`crowd` must be at most 1e\+100"),
         ({"crowd": -np.eye(4)}, r"`crowd` must have C \+ Cᵀ positive semidefinite"),
         ({"temp": 0.0}, "`temp`"),
         ({"mdp": None}, "`mdp` must be"),

@@ -584,6 +584,8 @@ def test_a_sweep_sealed_again_without_what_its_tables_need_is_refused(tmp_path):
         (("problems", problem, "name"), None),
         (("identity", "steps"), None),
         (("identity", "marks"), [0, 1]),
+        (("identity", "seeds"), None),
+        (("identity", "seeds"), [7]),
         (("identity", "precision"), "double"),
         (("identity", "bound"), "x"),
     ):

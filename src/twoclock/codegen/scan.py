@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -109,9 +110,11 @@ def _count_steps(xs: Tree, length: int | None) -> int:
         if not lengths:
             raise ValueError("`length` must be given where `xs` has no arrays")
         return lengths[0]
-    if isinstance(length, jax.core.Tracer) or not hasattr(length, "__index__"):
-        raise ValueError(f"`length` must be a whole number known before the call, got {type(length).__name__}")
-    steps = length.__index__()
+    try:
+        steps = operator.index(length)
+    except TypeError:  # arrays have the method too, and raise; so does what JAX traces
+        got = type(length).__name__
+        raise ValueError(f"`length` must be a whole number known before the call, got {got}") from None
     if not 0 <= steps < 2**63:
         raise ValueError("`length` must be at least 0 and less than 2⁶³")
     if lengths and lengths[0] != steps:

@@ -20,6 +20,7 @@ from twoclock.validation.arrays import Number, as_array
 Real = Annotated[Any, Number]  # a plain number; an array where the model is part of a program
 Pair = tuple[Number, Number]
 Law = Float[np.ndarray, " s"]
+_LARGEST_CROWD = 1e100
 _RESIDUAL = 1e-9  # of the fixed point, as a sum of absolute values
 
 
@@ -188,8 +189,11 @@ class FiniteField:
         self.crowd = as_array("crowd", crowd)
         if self.crowd.shape != (mdp.states, mdp.states):
             raise InputError(f"`crowd` must have the shape {(mdp.states, mdp.states)}, got {self.crowd.shape}")
+        largest = np.abs(self.crowd).max()
+        if largest > _LARGEST_CROWD:
+            raise InputError(f"`crowd` must be at most {_LARGEST_CROWD:g} in size, got {largest:.3g}; change its unit")
         lowest = float(np.linalg.eigvalsh(self.crowd + self.crowd.T)[0])
-        if lowest < -1e-9 * max(1.0, np.abs(self.crowd).max()):
+        if lowest < -1e-9 * max(1.0, largest):
             raise InputError(
                 f"`crowd` must have C + Cᵀ positive semidefinite, got the eigenvalue {lowest:.3g}: "
                 "agents who like a crowd have several equilibria; raise its diagonal"

@@ -195,6 +195,8 @@ def _check(spec: Document, history: pd.DataFrame) -> None:
     run = spec["identity"]
     if [*run["marks"]] != [*np.unique(history["step"])] or run["steps"] != run["marks"][-1]:
         raise ValueError("its marks are not those of its history")
+    if not {*run["seeds"]} >= {*history["seed"]}:
+        raise ValueError("its seeds are not those of its history")
     if run["precision"] not in ("float64", "float32") or not isinstance(run["bound"], float | int | None):
         raise ValueError("its precision or bound is unknown")
     for problem in history["problem"].unique():
