@@ -4,6 +4,8 @@ An experiment compiles, draws and judges on one core, and many of its runs have 
 several of them run in one process per core.
 """
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import re
@@ -140,6 +142,7 @@ def run_experiment(
 
         advance(0, 0)
         records[label] = _run(folder / _slug(label), case, records[label], advance)
+        _forget_programs()
     claims = confirm_claims(lambda some: hook(experiment, "claims", some, []), records)
     claims = [replace(claim, detail=is_detail(name, claim.name)) for claim in claims]
     if quick:
@@ -312,6 +315,14 @@ def run_side_by_side(
     return {name: done[name] for name in names if name in done}, failed
 
 
+def _forget_programs(most: int = 30_000) -> None:
+    """Free JAX's programs if the process has more than ``most`` mappings of memory; Linux allows it 65,530."""
+    with contextlib.suppress(OSError):  # only Linux lists them
+        if len(Path("/proc/self/maps").read_bytes().splitlines()) > most:
+            jax.clear_caches()
+            gc.collect()
+
+
 class ExperimentError(Exception):
     """An experiment failed; the message is the traceback, which comes from another process."""
 
@@ -341,7 +352,7 @@ def _run_in_process(
 ) -> ExperimentOutcome:
     if stopping.is_set():
         raise cli.Interrupted("stopped")
-    jax.clear_caches()  # of the experiment before: programs count against the pieces of memory that Linux maps
+    _forget_programs(0)
 
     def post(message: Message) -> None:
         messages.put(message)

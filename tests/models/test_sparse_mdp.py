@@ -256,6 +256,7 @@ for turn, make in enumerate((
     lambda: tc.problems.entropy_mdp(ring, 0.1),
     lambda: tc.problems.constrained_mdp(mdp, cost, 7.0, 0.1),
     lambda: tc.problems.constrained_mdp(ring, cost, 350.0, 0.1),
+    lambda: tc.problems.average_reward(ring, 0.1),
 )):
     begin = time.process_time()
     problem = make()

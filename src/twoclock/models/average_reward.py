@@ -3,14 +3,17 @@ optimum."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from twoclock.models.float64 import in_float64
-from twoclock.models.soft_mdp import LEAST, Pairs, SoftMdp, States
+from twoclock.models.float64 import in_float64, read_argument, traced
+from twoclock.models.soft_mdp import LEAST, Pairs, SoftMdp, States, log_softmax
 from twoclock.models.state_chain import StateChain
+from twoclock.models.successors import SparseEquations, identity, sparse_chain
 from twoclock.protocols import InputError, pytree
 from twoclock.validation import short_repr
 from twoclock.validation.arrays import Number
@@ -18,7 +21,9 @@ from twoclock.validation.arrays import Number
 Iterate = tuple[jax.Array, jax.Array]  # V, and the number of iterations
 
 _ITERATIONS = 1_000_000
-_WIDTH = 1e-12  # of the bounds on the best gain, relative to its size
+_POLICIES = 100
+_WIDTH = 1e-12  # of the bounds on the best gain, relative to the size of the bias
+_ROUNDED = 1e-9  # the width from which policy iteration may stop where it gets no narrower
 _TIE = 1e-9  # actions this close to the best, relative to the size of the bias, are also best at temperature 0
 
 
@@ -76,10 +81,21 @@ class AverageReward:
         """The shapes of its methods' arguments."""
         return self.soft.shapes
 
-    @in_float64
-    @jax.jit
     def evaluate(self, logits: Pairs) -> GainEvaluation:
         """Gain, bias and stationary distribution of softmax(logits), from one factorisation of I − P_π + 11ᵀ/n."""
+        if self.soft.successors is None or traced(self, logits):
+            return self._evaluate(logits)
+        log_pi = log_softmax(read_argument("logits", logits, self.shapes["logits"]))
+        pi = np.exp(log_pi)
+        equations, matrix = SparseEquations("the gain"), _bordered(pi, self.soft)
+        reward = np.sum(pi * (np.asarray(self.soft.r) - np.asarray(self.soft.temp)[:, None] * log_pi), axis=1)
+        *V, gain = equations.solve(matrix, np.append(reward, 0.0))
+        *law, _ = equations.solve(matrix, np.append(np.zeros(len(pi)), 1.0), transposed=True)
+        return GainEvaluation(gain, np.asarray(V), np.asarray(law))
+
+    @in_float64
+    @jax.jit
+    def _evaluate(self, logits: Pairs) -> GainEvaluation:
         log_pi = jax.nn.log_softmax(logits)
         pi = jnp.exp(log_pi)
         n = len(pi)
@@ -105,13 +121,39 @@ class AverageReward:
         known = self.evaluate(logits)
         return known.law[:, None] * self.soft.advantage(logits, self.soft.q(known.bias), known.bias)
 
+    def solve(self) -> BestGain:
+        """The best policy.
+
+        For any V the best gain lies between the least and the largest entry of TV − V, so the answer has bounds. A
+        sparse table is solved by policy iteration, since chains that mix slowly need many sweeps.
+        """
+        if self.soft.successors is not None and not traced(self):
+            with suppress(InputError):  # at temperature 0 a policy on the way may have several recurrent classes
+                return self._iterate_policies()
+        return self._iterate_values()
+
+    def _iterate_policies(self) -> BestGain:
+        """By Howard's method: T_πV − V = J + (I − P_π)(step) is solved for the step and the gain of each policy."""
+        soft, equations, V = self.soft, SparseEquations("the gain"), np.zeros(len(self.soft.start))
+        narrowest = np.inf
+        for _ in range(_POLICIES):
+            Q = np.asarray(soft.q(V))
+            log_pi, better = (np.asarray(leaf) for leaf in soft.improve(Q))
+            width, scale = np.ptp(better - V), 1 + np.abs(V).max()
+            if width <= _WIDTH * scale or (width >= narrowest / 2 and width <= _ROUNDED * scale):
+                gain = (np.max(better - V) + np.min(better - V)) / 2
+                tied = Q.max(axis=1, keepdims=True) - _TIE * scale
+                even = np.where(tied <= Q, 0.0, LEAST) - np.log(np.sum(tied <= Q, axis=1, keepdims=True))
+                log_pi = np.where(np.asarray(soft.temp)[:, None] > 0, log_pi, even)
+                return BestGain(np.asarray(gain), V, log_pi, np.asarray(width))
+            narrowest = min(narrowest, width)
+            V = V + equations.solve(_bordered(np.exp(log_pi), soft), np.append(better - V, 0.0))[:-1]
+        raise InputError(f"`mdp` has no best gain that {_POLICIES} policy iterations find")
+
     @in_float64
     @jax.jit
-    def solve(self) -> BestGain:
-        """The best policy, by relative value iteration with half steps, which periodic chains need.
-
-        For any V the best gain lies between the least and the largest entry of TV − V, so the answer has bounds.
-        """
+    def _iterate_values(self) -> BestGain:
+        """By relative value iteration with half steps, which periodic chains need."""
 
         def bounds(V: States) -> tuple[Number, Number]:
             step = self.soft.improve(self.soft.q(V))[1] - V
@@ -135,3 +177,13 @@ class AverageReward:
         hot = jnp.asarray(self.soft.temp)[:, None] > 0
         log_pi = jnp.where(hot, self.soft.improve(Q)[0], cold)
         return BestGain(self.evaluate(log_pi).gain, V, log_pi, high - low)
+
+
+def _bordered(pi: np.ndarray, soft: SoftMdp) -> Any:
+    """The matrix of (I − P_π)V + J = b and mean V = 0, for the unknowns (V, J)."""
+    from scipy.sparse import block_array  # slow to load, and seldom needed
+
+    n = len(pi)
+    chain = sparse_chain(pi[:, :, None] * np.asarray(soft.P), np.asarray(soft.successors))
+    blocks: Any = [[identity(n) - chain, np.ones((n, 1))], [np.full((1, n), 1 / n), None]]
+    return block_array(blocks, format="csr")

@@ -127,7 +127,7 @@ class SoftMdp:
         """
         if self.successors is None or traced(self, logits):
             return self._evaluate(logits)
-        log_pi = _log_softmax(read_argument("logits", logits, self.shapes["logits"]))
+        log_pi = log_softmax(read_argument("logits", logits, self.shapes["logits"]))
         equations, pi = PolicyEquations(np.asarray(self.P), np.asarray(self.successors)), np.exp(log_pi)
         reward = np.sum(pi * (np.asarray(self.r) - np.asarray(self.temp)[:, None] * log_pi), axis=1)
         V = equations.potential(pi, reward)
@@ -238,7 +238,7 @@ class SoftMdp:
         return weighted - pi * jnp.sum(weighted, axis=1, keepdims=True)
 
 
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
+def log_softmax(logits: np.ndarray) -> np.ndarray:
     behind = logits - logits.max(axis=1, keepdims=True)
     return behind - np.log(np.exp(behind).sum(axis=1, keepdims=True))
 

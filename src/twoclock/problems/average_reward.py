@@ -83,7 +83,7 @@ class AverageRewardProblem(Problem):
 
     def draw(self, u: Words, theta: Theta, env: State | None) -> tuple[Step, State | None]:
         operators = self.operators
-        s = choose(self.truth.evaluate(operators.logits(theta)).law, u[2]) if env is None else env
+        s = choose(jnp.asarray(self.truth.evaluate(operators.logits(theta)).law), u[2]) if env is None else env
         a = choose(jnp.exp(operators.log_pi(theta, s)), u[0])
         k = lookup(jnp.asarray(self.next), (s, a), u[1])
         t = next_state(self.truth.soft.successors, s, a, k)
@@ -203,7 +203,7 @@ def average_reward(
     truth = mdp.average_reward(temp)
     choice("sampling", sampling, SAMPLINGS)
     best = truth.solve()
-    if best.width > 1e-6 * (1 + abs(best.gain)):
+    if best.width > 1e-6 * (1 + abs(float(best.gain))):
         raise InputError(
             f"`mdp` mixes too slowly: the best gain is known to ±{best.width / 2:.1g} only after a million iterations; "
             "check P for probabilities that are almost 0"
