@@ -104,6 +104,9 @@ CALLS = [
         "gamma": ("`gamma` must", ["0.9", None, 1.5, -0.1, NAN, np.zeros(3)]),
         "successors": ("`successors` must", [DEEP, [[0], [0, 1]], np.zeros((2, 2))]),
     }),
+    (problems.access_control, {}, {"servers": ("`servers`", [2**31, 0])}),
+    (problems.river_swim, {}, {"states": ("`states`", [2**31, 1])}),
+    (problems.beach_bar, {}, {"places": ("`places`", [2**31, 2])}),
     (models.AverageReward, {"soft": models.Mdp(P, np.zeros((2, 2)), 0.0).average_reward().soft}, {
         "soft": ("`soft` must", [DEEP, None, P]),
     }),

@@ -18,7 +18,7 @@ from twoclock.protocols import InputError, Key, Problem, pytree, static
 from twoclock.sampling.alias import choose, lookup, numpy_alias_table
 from twoclock.sampling.transitions import entry, next_state
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice, number, whole
+from twoclock.validation import check_size, choice, number, whole
 from twoclock.validation.arrays import Array, Number, State, Words, as_array
 
 __all__ = ["AverageRewardProblem", "access_control", "average_reward", "river_swim"]
@@ -247,6 +247,7 @@ def access_control(
     Reference: Sutton & Barto 2018, example 10.2.
     """
     servers, free = whole("servers", servers), number("free", free, 0, 1, above=True, below=True)
+    check_size("`servers`", 128 * (servers + 1) ** 2)
     P, r = np.zeros((servers + 1, 4, 2, servers + 1, 4)), np.zeros((servers + 1, 4, 2))
     for n, i, a in np.ndindex(r.shape):
         taken = a if n else 0
@@ -278,6 +279,7 @@ def river_swim(temp: float = 0.0, states: int = 6, sampling: str = "markov") -> 
     Reference: Strehl & Littman, *An analysis of model-based interval estimation for Markov decision processes*, 2008.
     """
     last = whole("states", states, least=2) - 1
+    check_size("`states`", 6 * states**2)
     P, r = np.zeros((states, 2, states)), np.zeros((states, 2))
     for s in range(states):
         P[s, 0, max(s - 1, 0)] = 1

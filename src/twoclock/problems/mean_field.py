@@ -14,7 +14,7 @@ from twoclock.models.mean_field import FiniteField, LinearQuadraticField
 from twoclock.problems.finite_mean_field import FiniteMeanField, finite_mean_field
 from twoclock.protocols import InputError, Key, Problem, PyTree, pytree, static
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice, number, short_repr, whole
+from twoclock.validation import check_size, choice, number, short_repr, whole
 from twoclock.validation.arrays import Number, Vector
 
 __all__ = ["LinearQuadraticMeanField", "beach_bar", "linear_quadratic_field", "mean_field"]
@@ -237,6 +237,7 @@ def beach_bar(slow: str = "population", places: int = 7, crowd: float = 3.0, tem
     Reference: Perrin et al., *Fictitious play for mean field games*, 2020.
     """
     places, crowd = whole("places", places, 3), number("crowd", crowd, 0)
+    check_size("`places`", 9 * places**2)
     P = np.zeros((places, 3, places))
     for s, a in np.ndindex(places, 3):
         for carried, chance in ((-1, 0.1), (0, 0.8), (1, 0.1)):
