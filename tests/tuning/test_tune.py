@@ -479,3 +479,19 @@ def test_ctrl_c_is_not_lost_inside_a_function_of_the_garbage_collector(monkeypat
     with pytest.raises(KeyboardInterrupt, match="stopped while tuning"):
         tc.tune(ONE, tc.Fast(), SPACE, steps=200, rungs=2)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("space", [None, {"beta.1.c": (1.0, 10.0), "alpha.c": (0.3, 3.0)}])
+def test_each_level_of_omega_is_tuned_and_keeps_the_order(space):
+    problem = tc.problems.custom(
+        F=lambda t, w, x: t - 0.5 * w[0] + x[0],
+        G=(lambda t, w, x: w[0] - 0.5 * t - 0.3 * w[1] + x[1], lambda t, w, x: w[1] - 0.2 * t + x[2]),
+        noise=lambda key: jax.random.normal(key, (3,)), theta=1.0, omega=(0.0, 0.0),
+    )  # fmt: skip
+    start = tc.Fast("1/(k+20)", ("4/(k+20)", "8/(k+20)"), "20/(k+20)", lam_g=("20/(k+20)", "16/(k+20)"))
+    found = tc.tune(problem, start, space, steps=200, metric="residual", rungs=2, order=True).method
+    if space is None:
+        assert len({found.lam_g.entries[0], found.lam_g.entries[1], start.lam_g.entries[0]}) == 3
+    assert keeps_order([found], 200).all()
+    wrong = tc.Fast("1/(k+20)", ("4/(k+20)", "0.5/(k+20)"), "20/(k+20)", lam_g=start.lam_g)
+    assert keeps_order([start, wrong], 200).tolist() == [True, False]

@@ -122,7 +122,8 @@ def _as_points(rows: np.ndarray, box: Box) -> list[Point]:
 def keeps_order(
     methods: Sequence[Method], steps: int, fast: bool = True, order: bool = True
 ) -> Bool[np.ndarray, " methods"]:
-    """For each method whether α_k ≤ β_k ≤ λ_k ≤ 1 at every k ≤ steps, as far as it has them (λ_g counts as λ).
+    """For each method whether α_k ≤ β_k ≤ λ_k ≤ 1 at every k ≤ steps, as far as it has them (λ_g counts as λ),
+    for each level of ω.
 
     Checked for each k up to a thousand and at a thousand later steps, evenly spaced on a log scale.
 
@@ -138,23 +139,25 @@ def keeps_order(
     ok = np.ones(len(methods), bool)
     slow = [sizes[name] for name in ("alpha", "beta") if name in sizes]
     for weight in (sizes[name] for name in ("lam", "lam_g") if name in sizes):
-        ok &= np.all(weight <= 1, axis=1)
+        ok &= np.all(weight <= 1, axis=(1, 2))
         if slow and order:
-            ok &= np.all(slow[-1] <= weight, axis=1)
+            ok &= np.all(slow[-1] <= weight, axis=(1, 2))
     if len(slow) == 2 and order:
-        ok &= np.all(slow[0] <= slow[1], axis=1)
+        ok &= np.all(slow[0] <= slow[1], axis=(1, 2))
     return ok
 
 
-def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps"]:
-    """Evaluate schedules; those that differ in numbers in blocks of one size, so that their count needs no
-    compilation."""
+def _step_sizes(schedules: Sequence[Schedule], at: np.ndarray) -> Float[np.ndarray, "schedules steps levels"]:
+    """Evaluate schedules, one for each level of ω if there are some.
+
+    Those that differ in numbers are evaluated in blocks of one size, so that their count needs no compilation.
+    """
     parts, block = [], _BLOCK if len({jax.tree.structure(one) for one in schedules}) == 1 else 1
     for i in range(0, len(schedules), block):
         some = schedules[i : i + block]
         stacked = jax.tree.map(lambda *leaves: np.asarray(leaves, float), *pad_to(some, block))
         by_step = jax.vmap(lambda schedule: jax.vmap(schedule)(at), axis_size=block)
-        parts.append(np.asarray(by_step(stacked))[: len(some)])
+        parts.append(np.stack(jax.tree.leaves(by_step(stacked)), axis=-1)[: len(some)])
     return np.concatenate(parts)
 
 
