@@ -18,8 +18,9 @@ _MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass
 def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
     """Take the model over states where a table has too many pairs for LSTD-Q, before its matrix is formed.
 
-    Factorising the matrix of a large table can take minutes. The share of the policy's path that leads to pairs without
-    data needs no factorisation: the path is followed step by step.
+    The share of the policy's path that leads to pairs without data needs no factorisation: the path is followed step by
+    step. Up to the limit of refusal LSTD-Q has an answer too, with a longer interval; it is taken if a check of the
+    model over states warns.
     """
     features, log = context.estimand.features, context.estimand.log
     if table_of(features) is None or features.size < _LARGE_TABLE or log.propensities < log.rows:
@@ -32,8 +33,8 @@ def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstima
         path = np.where(counts > 0, path, 0.0) - A.T @ visits
         if not path.sum() > _PATH_LEFT:
             break
-    limit = diagnostics.THRESHOLDS["outside"].fatal
-    if outside <= limit:
+    limits = diagnostics.THRESHOLDS["outside"]
+    if outside <= limits.warning:
         return None
     share = f"{min(outside, 1.0):.1%} of the policy's discounted path leads to pairs that the log has no data for"
     others = ["naive", "pdis", "wis"] if compare else []
@@ -44,6 +45,8 @@ def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstima
         except DoesNotApply as error:
             refused[name] = str(error)
     checks = diagnostics.own_diagnostics(found["state_model"])
+    if outside <= limits.fatal and any(check.grade != "fine" for check in checks):
+        return None  # LSTD-Q has an answer
     return PolicyEstimate(found, refused, checks, context.estimand.stream, np.zeros(0), None)
 
 

@@ -21,6 +21,7 @@ Vector = Float[np.ndarray, " d"]
 _RANK = 1e-11
 _RIDGE = 1e-10  # for overlapping sparse features, relative to their squares; replaces a rank cut-off
 _REFINEMENTS, _POWER_STEPS = 2, 12
+_STAGES = (20, 1, 1e-2), (50, 4, 1e-12)  # steps and cycles of GMRES, and the residual by then, or LU is faster
 _DENSE_SPECTRUM = 400
 _AT_ONCE = 1 << 23  # numbers
 _LEAST_SHARE = 0.2  # of the standard error; a resample without the rare event that carries it would have none
@@ -118,14 +119,25 @@ def fill_empty_rows(A: np.ndarray) -> np.ndarray:
 
 
 def _solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:
-    from scipy.sparse import diags_array, eye_array
-    from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
+    from scipy.sparse import diags_array
 
     if basis.overlap is not None:
         return _solve_overlapping(A, b, phi0, basis)
-    n, empty = A.shape[0], np.abs(A).sum(axis=1) == 0
+    empty = np.abs(A).sum(axis=1) == 0
     if empty.any():
         A = (A + diags_array(empty.astype(float))).tocsc()
+    theta, x, condition = solve_sparse(A, b, phi0)
+    return LstdSolution(basis.up(theta), basis.up(x), condition)
+
+
+def solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """θ = A⁻¹b, x = A⁻ᵀφ̄₀ and the condition in the 1-norm, by iteration if A is an M-matrix, otherwise by LU."""
+    from scipy.sparse import eye_array
+    from scipy.sparse.linalg import LinearOperator, norm, onenormest, splu
+
+    if (found := _iterate(A, b, phi0)) is not None:
+        return found
+    n = A.shape[0]
     try:
         factors: Matrix = splu(A)
         solve, back = factors.solve, lambda v: factors.solve(v, "T")
@@ -134,7 +146,31 @@ def _solve_sparse(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> L
     except RuntimeError:  # exactly singular
         factors = splu((A + 1e-10 * float(np.abs(A.diagonal()).max()) * eye_array(n)).tocsc())
         condition = np.inf
-    return LstdSolution(basis.up(factors.solve(b)), basis.up(factors.solve(phi0, "T")), condition)
+    return factors.solve(b), factors.solve(phi0, "T"), condition
+
+
+def _iterate(A: Matrix, b: np.ndarray, phi0: np.ndarray) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """Solve by GMRES; None if A is no M-matrix, or if that takes many steps.
+
+    A table's A is an M-matrix, counts times I − γP. Its LU fills in where successors are far apart, and there the
+    iteration is fast. Without positive entries off the diagonal, y = A⁻ᵀ1 ≥ 0 shows that A⁻¹ ≥ 0, so ‖A⁻¹‖₁ = max y.
+    """
+    from scipy.sparse import diags_array
+    from scipy.sparse.linalg import gmres, norm
+
+    diagonal = A.diagonal()
+    if not (diagonal > 0).all() or (A - diags_array(diagonal)).max() > 0:
+        return None
+    near, back, found = diags_array(1 / diagonal), A.T.tocsr(), []
+    for M, right in ((A.tocsr(), b), (back, phi0), (back, np.ones(len(b)))):
+        v = np.zeros(len(b))
+        for steps, cycles, limit in _STAGES:
+            v, _ = gmres(M, right, v, rtol=limit / 10, restart=steps, maxiter=cycles, M=near)
+            if not np.linalg.norm(right - M @ v) <= limit * np.linalg.norm(right):
+                return None
+        found.append(v)
+    theta, x, y = found
+    return (theta, x, float(norm(A, 1) * y.max())) if y.min() >= 0 else None
 
 
 def _solve_overlapping(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis) -> LstdSolution:

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from twoclock.logs.dataset import Batch
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
 from twoclock.logs.features import Crossed, Matrix, table_of
+from twoclock.logs.linear_systems import solve_sparse
 from twoclock.logs.sufficient_stats import Estimand
 
 _Z = 3.0  # a mean ratio that differs from 1 by this many standard errors is not chance
@@ -38,7 +39,6 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
     if log.propensities < log.rows:
         raise DoesNotApply("it needs the behaviour's probability of each action; name its column with `propensity`")
     from scipy.sparse import csc_array, diags_array
-    from scipy.sparse.linalg import splu
 
     sums = StateSums.zeros(table.size)
     for part in context.map_parts(_part_sums):
@@ -48,8 +48,7 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
         start = estimand.start.reshape(table.size, -1).sum(axis=1)
     seen = sums.ratio > 0
     A = diags_array(np.where(seen, sums.ratio, 1.0)) - gamma * sums.moves
-    factors: Matrix = splu(csc_array(A))
-    V, x = factors.solve(np.where(seen, sums.earned, 0.0)), factors.solve(start, "T")
+    V, x, _ = solve_sparse(csc_array(A), np.where(seen, sums.earned, 0.0), start)
     value = float(start @ V)
     # x is the discounted visits of a state over its Σρ; in a state without data it is the visits that end there.
     outside = float(x[~seen].sum() + max(0.0, 1.0 - start.sum()))
