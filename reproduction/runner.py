@@ -34,7 +34,7 @@ from reproduction.experiment import Claim, Experiment, Progress, Records, Runnab
 from reproduction.verdicts import confirm_claims, leave_open
 from twoclock import InputError, NotArrivedWarning, Result, cli, load, plot, storage
 
-_LARGE = 1 << 24  # bytes
+_LARGE = 1 << 26  # bytes
 
 
 @dataclass(frozen=True)
