@@ -210,10 +210,13 @@ def keep_seeds(result: Result, keep: np.ndarray) -> Result:
     """The same result with some of its seeds."""
     seeds = np.asarray(result.spec["seeds"])
     theta, omega = jax.tree.map(lambda leaf: leaf[keep], (result.theta, result.omega))
+    end, chosen = result.end, np.flatnonzero(keep)
+    if end is not None:  # intervals of a run without a method are made of it; lanes that fill a batch come last
+        end = type(end)(tuple(np.asarray(leaf)[chosen] for leaf in end.carry), end.identity())
     return replace(
         result, theta=theta, omega=omega, history=result.history[result.history["seed"].isin(seeds[keep])],
         diverged=result.diverged[keep], last_step=result.last_step[keep],
-        spec={**result.spec, "seeds": seeds[keep].tolist()}, end=None,
+        spec={**result.spec, "seeds": seeds[keep].tolist()}, end=end,
     )  # fmt: skip
 
 
