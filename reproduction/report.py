@@ -26,7 +26,7 @@ from twoclock.intervals import bootstrap_mean
 
 SUMMARY = "One claim a panel, with what was found in its title."
 # The panels of the summary, six at most, by experiment: what a title calls them.
-_LABELS = {"auto": "No step size to choose", "coverage": "Error bars cover", "bilevel": "Bilevel, against SOBA"}
+_LABELS = {"auto": "No step size to choose", "coverage": "Error bars cover", "bilevel": "Bilevel"}
 _HERE = Path(__file__).parent
 _TONES = {"✓": "#00664b", "◐": "#7a4b00", "✗": "#a3320b"}
 _LINE, _COLUMNS, _MOST_PANELS = 36, 3, 6  # characters above a panel; panels in a row and in all

@@ -132,8 +132,11 @@ def false_arrivals(records: Records, key: RaceKey) -> tuple[int, int, bool]:
 
 
 def draw(records: Records) -> dict[str, plot.Figure]:
-    fig, axes = plot.figure(width=7.6, height=4.8)
+    kinds = list(dict.fromkeys(key.kind for key in ratios(records)))
+    fig, axes = plot.figure(width=7.6, height=1 + 0.19 * len(kinds))
     panel(axes[0, 0], records)
+    axes[0, 0].set_yticks(range(len(kinds)), kinds)
+    axes[0, 0].set(ylabel="", xlabel="error of Auto / error of the best of 60 settings")
     runs = [result.spec for results in records.values() for result in results.values()]
     samples = span([int(run["steps"]) for run in runs], ",")
     seeds = span([len(run["seeds"]) for run in runs], ",")
@@ -149,9 +152,9 @@ def panel(ax: plot.Axes, records: Records) -> None:
         ax.plot(values, [i] * len(values), "o", color=plot.COLOURS[i % len(plot.COLOURS)], alpha=0.7, markersize=5)
     for at, style in ((1.0, "-"), (1.5, ":")):
         ax.axvline(at, color="0.5", linewidth=0.8, linestyle=style)
-    ax.set_yticks(range(len(kinds)), kinds)
+    ax.set_yticks([])  # in the summary there is no room for their names
     ax.invert_yaxis()
-    ax.set(xscale="log", xlabel="error of Auto / error of the best of 60 settings")
+    ax.set(xscale="log", xlabel="error / error of the best of 60", ylabel=f"{len(kinds)} kinds of problems")
 
 
 def captions(records: Records) -> dict[str, str]:

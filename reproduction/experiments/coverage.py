@@ -114,11 +114,11 @@ def panel(ax: plot.Axes, records: Records) -> None:
     ax.axhspan(LOW, HIGH, color="0.9", zorder=0)
     for i, (case, method) in enumerate(_shown(rows)):
         run, colour = of_run(rows, case, method), plot.COLOURS[i]
-        ax.plot(run["step"], run["coverage"], color=colour, label=run_name(case, method))
+        ax.plot(run["step"], run["coverage"], color=colour)
         for step, share, quiet in run[["step", "coverage", "quiet"]].itertuples(index=False):
             ax.plot([step], [share], color=colour, marker="o", markerfacecolor=colour if quiet > 0.5 else "white")
     ax.set(xscale="log", xlabel="samples (hollow: most carry a note)", ylabel="coverage of 95 % intervals")
-    ax.legend(frameon=False, fontsize="xx-small")
+    ax.text(0.97, 0.05, "a line for each problem and method", transform=ax.transAxes, ha="right", fontsize="x-small")
 
 
 def captions(records: Records) -> dict[str, str]:
