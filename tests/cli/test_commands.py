@@ -278,3 +278,15 @@ def test_a_second_process_reads_what_xla_compiled_and_no_damaged_entry(tmp_path)
     again = run()
     assert again.keys() >= entries.keys()
     assert again[damaged][-9:] != b"\0" * 9, "it is compiled again"
+
+
+def test_a_second_ctrl_c_does_not_lose_how_to_resume(capsys):
+    def command(args):
+        try:
+            with cli.resumable("twoclock run here"):
+                raise KeyboardInterrupt
+        finally:
+            raise KeyboardInterrupt
+
+    assert cli.guard("twoclock", command, []) >= 128
+    assert capsys.readouterr().err == "twoclock: stopped; to resume: twoclock run here\n"

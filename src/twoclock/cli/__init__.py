@@ -115,7 +115,9 @@ def explain(error: BaseException) -> tuple[str, int] | None:
     if isinstance(error, InputError) and getattr(error, "errno", None) not in _DISK_FULL:
         return str(error), 2
     if isinstance(error, KeyboardInterrupt):
-        return str(error) or "stopped", 128 + last_signal()
+        before = error.__context__  # a second Ctrl-C, while the first was on its way here with how to resume
+        words = str(error) or (str(before) if isinstance(before, KeyboardInterrupt) else "")
+        return words or "stopped", 128 + last_signal()
     if isinstance(error, ResumableError):
         return str(error), 1
     if isinstance(error, SystemExit):
