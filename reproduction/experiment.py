@@ -202,6 +202,9 @@ def require(name: str, module: object) -> Experiment:
 
 
 def hook(experiment: Experiment, name: str, records: Records, default: T) -> T:
-    """What an optional part of the experiment makes of the records."""
+    """What a part of the experiment makes of the records; the default if it lacks that part."""
     function: Callable[[Records], T] | None = getattr(experiment, name, None)
-    return default if function is None else function(records)
+    try:
+        return default if function is None else function(records)
+    except InputError as error:  # no argument of the user's is wrong, so it is this experiment alone that fails
+        raise RuntimeError(f"`{name}` of the experiment: {error}") from error

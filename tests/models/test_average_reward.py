@@ -98,3 +98,19 @@ def test_a_state_that_is_left_for_good_is_refused():
     apart, _ = one_action(np.eye(2))
     with pytest.raises(InputError, match="state 1 cannot be reached from state 0"):
         apart.average_reward()
+
+
+@pytest.mark.parametrize("temp", [0.0, 0.3])
+def test_policies_with_several_recurrent_classes_on_the_way_to_a_sparse_optimum(temp):
+    """To stay is best in one state, so that policy iteration meets policies that stay in many."""
+    states, rng = 30, np.random.default_rng(7)
+    here = np.arange(states)
+    successors = np.stack([here, (here + 1) % states], axis=1)[:, :, None].astype(np.int32)
+    r = 1e6 * rng.normal(size=(states, 2))
+    sparse = tc.models.Mdp(np.ones((states, 2, 1)), r, 0.9, successors).average_reward(temp)
+    best = sparse.solve()
+    assert float(best.gain) == pytest.approx(r[:, 0].max(), rel=1e-9)
+    assert float(best.width) < 1e-9 * abs(float(best.gain))
+    stay = np.stack([np.zeros(states), np.full(states, -1e30)], axis=1)
+    with pytest.raises(InputError, match="parts that do not reach each other"):
+        sparse.evaluate(stay)

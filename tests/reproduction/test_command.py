@@ -1,7 +1,10 @@
 """The command `python -m reproduction`: its help and its errors."""
 
+from types import SimpleNamespace
+
 import pytest
 
+import twoclock as tc
 from reproduction import experiments, runner
 from reproduction.__main__ import main
 
@@ -48,6 +51,16 @@ def test_an_experiment_that_fails_does_not_stop_the_others(tmp_path):
     assert done["exact"].claims
     assert list(failed) == ["gone"]
     assert failed["gone"].strip().endswith("KeyError: 'gone'")
+
+
+def test_an_input_error_in_a_judgement_is_a_failure_of_that_experiment():
+    """As one line for the user it would end the whole run."""
+
+    def claims(records):
+        raise tc.InputError("`interval` needs the state in which the run ended")
+
+    with pytest.raises(RuntimeError, match="`claims` of the experiment: `interval` needs"):
+        runner.hook(SimpleNamespace(claims=claims), "claims", {}, [])
 
 
 def test_the_bar_goes_by_measured_costs():

@@ -25,7 +25,7 @@ LOST = 1e6  # and residuals this many leave the answer unknown
 _FILL = 20  # an incomplete factorisation has at most this many times the entries of its matrix
 _DROPS = (1e-3, 1e-6)  # what it leaves out, relative to the size of a column; the finer if the coarser stalls
 _STALLED = 0.05, 1e-3  # if a round leaves more of the residual, the next preconditioner is tried
-_DECADE, _SLOW = 15, 1000  # iterations for a digit, above which they are slow, and so many slow ones pay for factors
+_DECADE, _SLOW = 15, 1000  # a digit is slow if it takes more iterations; after this many slow ones A is factorised
 _ROUNDS, _EACH = 9, 1e-8  # of refinement, and what each leaves of the residual
 
 
@@ -192,7 +192,8 @@ class SparseEquations:
         if size <= LOST * eps * np.abs(x).max():
             return x
         raise InputError(
-            f"`mdp` mixes too slowly for {self.what} of a sparse table; take a smaller discount or a dense table"
+            f"`mdp` mixes too slowly, or has parts that do not reach each other, for {self.what} of a sparse table; "
+            "take a smaller discount or a dense table"
         )
 
     def _step(self, apply: Any, left: np.ndarray, transposed: bool, accuracy: float) -> np.ndarray:
@@ -213,8 +214,11 @@ class SparseEquations:
         """Factorise this matrix, as finely as the last one or one degree finer."""
         from scipy.sparse.linalg import spilu  # slow to load, and seldom needed
 
-        self._drop = self._drops.pop(0) if finer else self._drop
-        self._factors = spilu(matrix.tocsc(), drop_tol=self._drop, fill_factor=_FILL)
+        self._drop = self._drops.pop(0) if finer and self._drops else self._drop
+        try:
+            self._factors = spilu(matrix.tocsc(), drop_tol=self._drop, fill_factor=_FILL)
+        except RuntimeError:  # singular, perhaps only by what was left out
+            self._factors = None
 
 
 def solve_sparse(matrix: Any, right: np.ndarray, what: str) -> np.ndarray:
