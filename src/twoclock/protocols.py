@@ -171,6 +171,32 @@ class Method(ABC):
     def step(self, F: Operator, G: Operator, state: Any, x: PyTree, k: Scalar) -> State:
         """The state after step k on the sample x."""
 
+    # Whether some steps, known in advance, end with work on the state alone, such as solving equations: ``step`` is
+    # ``between`` and, where it is due, ``refine``. A compiled loop then needs no more than ``between``.
+    refines: ClassVar[bool] = False
+
+    def between(self, F: Operator, G: Operator, state: Any, x: PyTree, k: Scalar) -> State:
+        """Step k without what ``refine`` does."""
+        return self.step(F, G, state, x, k)
+
+    def is_due(self, state: Any, k: Any) -> Any:
+        """Whether step k ends with ``refine``. It depends on k and on the shapes of the state alone.
+
+        Args:
+            state: of one lane or of many.
+            k: a step of JAX, or NumPy's array of steps.
+        """
+        return k != k
+
+    def refine(self, state: Any, k: Any) -> Any:
+        """The state at the end of such a step; of one lane in JAX, or of many in NumPy, with leading axes.
+
+        Args:
+            state: what ``between`` returned.
+            k: the step.
+        """
+        return state
+
     def estimate(self, state: Any) -> tuple[PyTree, PyTree]:
         """The θ, ω to report: the iterates, unless a method averages them."""
         return state.theta, state.omega

@@ -19,7 +19,7 @@ from twoclock.codegen import CodeTarget, CompilerError, Unsupported, compiler
 from twoclock.codegen.compiler import Build, pointers
 from twoclock.engine import lane_program, run_batch
 from twoclock.engine.lane_program import UsualSource
-from twoclock.engine.protocol import EngineError, LaneState, Row, measure_lanes
+from twoclock.engine.protocol import EngineError, LaneState, Row, due_steps, measure_lanes, refine_lanes
 from twoclock.engine.rare_branches import spans
 from twoclock.engine.run_batch import Lanes
 
@@ -62,7 +62,10 @@ class CEngine:
 
 
 class CProgram:
-    """The compiled program of all lanes; threads share the groups of lanes. XLA takes the steps with rare branches."""
+    """The compiled program of all lanes; threads share the groups of lanes.
+
+    XLA takes the steps with rare branches, and NumPy refines the state.
+    """
 
     def __init__(self, work: Lanes, usual: UsualSource, build: Build) -> None:
         source, self.rare = usual.source, usual.rare
@@ -105,12 +108,14 @@ class CProgram:
             raise EngineError(str(error)) from None
 
     def _take(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:
-        rare = self.rare.between(lo, hi)
-        for first, last in spans(lo, hi, rare):
+        rare, due = self.rare.between(lo, hi), due_steps(self.work.methods, carry.state, lo, hi)
+        for first, last in spans(lo, hi, rare, due):
             if first in rare:
                 carry = lane_program.step_on_xla(self.work, self.streams, carry, first)
             else:
                 carry = self._run(walk, carry, first, last)
+                if last - 1 in due:
+                    carry = refine_lanes(self.work.methods, carry, last - 1, self.work.bound)
         return carry
 
     def _run(self, walk: Callable[..., None], carry: LaneState, lo: int, hi: int) -> LaneState:

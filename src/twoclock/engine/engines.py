@@ -30,10 +30,12 @@ from twoclock.engine.protocol import (
     LaneState,
     Program,
     Row,
+    due_steps,
     is_table,
     lane_noise,
     lane_start,
     measure_lanes,
+    refine_lanes,
     step_on,
 )
 from twoclock.engine.run_batch import Instances, Lanes, partition
@@ -182,14 +184,18 @@ class Group:
         return self._here(jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry))
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
+        due = due_steps(self.methods, carry.state, lo, hi)
         while lo < hi:
             first = lo - lo % self.stride
             if self._drawn[0] != first:
                 sizes = {"size": self.stride, "capacity": self.capacity}
                 self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
-            span = np.asarray([first, lo - first, min(hi - first, self.stride)], np.int32)
+            stop = min(hi, first + self.stride, *(k + 1 for k in due[:1]))
+            span = np.asarray([first, lo - first, stop - first], np.int32)
             carry = _advance(self.instances, self.methods, carry, self._drawn[1], span, self.bound)
-            lo = first + int(span[2])
+            lo = stop
+            if due and lo == due[0] + 1:
+                carry = self._here(refine_lanes(self.methods, carry, due.pop(0), self.bound))
         return jax.block_until_ready(carry)
 
     def measure(self, carry: LaneState) -> Row:
@@ -238,7 +244,7 @@ def _advance_lanes(
     def lane(
         problem: Problem, method: Method, state: PyTree, rest: tuple[PyTree, ...], u: PyTree, k: Scalar
     ) -> tuple[PyTree, tuple[PyTree, ...]]:
-        new = step_on(problem, method, u, LaneState(state, *rest), k, bound)
+        new = step_on(problem, method, u, LaneState(state, *rest), k, bound, refined=False)
         return new.state, (new.env, new.alive, new.last)
 
     # Inside the loop the seeds are the last axis of the state, so that its arithmetic runs along them. Tables are not

@@ -53,15 +53,15 @@ def checked_source(work: Lanes, target: CodeTarget) -> ProgramSource:
 
 
 def usual_source(work: Lanes, target: CodeTarget) -> UsualSource:
-    """Generate the same for the steps without a rare branch; also return which steps those are."""
+    """Generate the same for steps without ``refine`` and rare branches; also return which steps have such a branch."""
 
     def make() -> UsualSource:
         example = _example(work)
         words, k = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((), np.int32)
         bound = jax.ShapeDtypeStruct((), jnp.result_type(float)) if example.bounded else None
         args = example.inputs, example.parameters, example.carry, words, k, bound
-        rare = RareSteps(_checked_lane, args, number=4)
-        return UsualSource(generate(rare.usual if rare else _checked_lane, example, target), rare)
+        rare = RareSteps(_lane_between, args, number=4)
+        return UsualSource(generate(rare.usual if rare else _lane_between, example, target), rare)
 
     return _cached(_kind(work, target, "usual"), make)
 
@@ -171,6 +171,12 @@ def _checked_lane(
     return protocol.lane_step(problem, method, prng.stream_of(words), carry, k, bound)
 
 
+def _lane_between(
+    problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
+) -> LaneState:
+    return protocol.lane_step(problem, method, prng.stream_of(words), carry, k, bound, refined=False)
+
+
 def _unchecked_lane(
     problem: Problem, method: Method, carry: LaneState, words: jax.Array, k: Scalar, bound: Scalar | None
 ) -> LaneState:
@@ -245,7 +251,9 @@ def step_on_xla(lanes: Lanes, words: np.ndarray, carry: LaneState, k: int) -> La
     """Take step k of all lanes by XLA."""
     axes = {"axis": lanes.instances.seed_axis, "traced": lanes.instances.traced}
     methods = jax.tree.map(np.asarray, lanes.methods)
-    return jax.device_get(_xla_step(lanes.instances.batched, methods, carry, words, np.int32(k), lanes.bound, **axes))
+    carry = jax.device_get(_xla_step(lanes.instances.batched, methods, carry, words, np.int32(k), lanes.bound, **axes))
+    due = protocol.due_steps(lanes.methods, carry.state, k, k + 1)
+    return protocol.refine_lanes(methods, carry, k, lanes.bound) if due else carry
 
 
 def _spread(count: int, most: int) -> list[int]:
@@ -263,7 +271,7 @@ def _step_lanes(*arguments: PyTree, axis: int | None, traced: TracedProgram | No
         method, of_seeds = each
 
         def of_seed(one: tuple[Problem | None, LaneState, jax.Array]) -> LaneState:
-            return _checked_lane(problem if one[0] is None else one[0], method, *one[1:], k, bound)
+            return _lane_between(problem if one[0] is None else one[0], method, *one[1:], k, bound)
 
         return jax.lax.map(of_seed, (None if axis is None else problem, of_seeds, words))
 

@@ -7,7 +7,9 @@ rounding. Metrics are measured methods × seeds; a history has, for each method,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -65,10 +67,11 @@ def lane_start(problem: Problem, method: Method, seed: Scalar) -> LaneState:
 
 
 def lane_step(
-    problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar, bound: Scalar | None = None
-) -> LaneState:
+    problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar, bound: Scalar | None = None,
+    refined: bool = True,
+) -> LaneState:  # fmt: skip
     """Step k: its noise from the key of (s, k), the sample, the method's step, and whether the lane still lives."""
-    return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound)
+    return step_on(problem, method, lane_noise(problem, stream, k), carry, k, bound, refined)
 
 
 def trusted_step(problem: Problem, method: Method, stream: Key, carry: LaneState, k: Scalar) -> LaneState:
@@ -87,29 +90,97 @@ def lane_noise(problem: Problem, stream: Key, k: Scalar) -> PyTree:
 
 
 def step_on(
-    problem: Problem, method: Method, u: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
-) -> LaneState:
+    problem: Problem, method: Method, u: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None,
+    refined: bool = True,
+) -> LaneState:  # fmt: skip
     """Step k on noise that is already drawn. A lane whose next state is not finite, or out of bounds, stays put."""
     x, env = problem.sample(u, carry.state.theta, carry.state.omega, carry.env)
-    new = learn(problem, method, x, carry, k, bound)
+    new = learn(problem, method, x, carry, k, bound, refined)
     return LaneState(new.state, env, new.alive, new.last)
 
 
 def learn(
-    operators: Operators, method: Method, x: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None
-) -> LaneState:
-    """Take step k on a sample from any source."""
+    operators: Operators, method: Method, x: PyTree, carry: LaneState, k: Scalar, bound: Scalar | None = None,
+    refined: bool = True,
+) -> LaneState:  # fmt: skip
+    """Take step k on a sample from any source; unless it is to be ``refined``, only the method's part ``between``."""
     old = carry.state
-    new = method.step(operators.F, operators.G, old, x, k)
-    alive = carry.alive & _within(new, jnp.inf)
+    new = (method.step if refined else method.between)(operators.F, operators.G, old, x, k)
+    pairs = zip(*(jax.tree.leaves(tree, is_leaf=is_table) for tree in (new, old)), strict=True)
+    alive = carry.alive & _within([n for n, o in pairs if n is not o], jnp.inf)
     if bound is not None:
         alive = alive & _within((new.theta, new.omega), bound)
 
     def kept(n: PyTree, o: PyTree) -> PyTree:
-        return n if isinstance(n, RowTable) else jnp.where(alive, n.astype(o.dtype), o)
+        return n if n is o or isinstance(n, RowTable) else jnp.where(alive, n.astype(o.dtype), o)
 
     state = jax.tree.map(kept, new, old, is_leaf=is_table)
     return LaneState(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
+
+
+def due_steps(method: Method, state: PyTree, lo: int, hi: int) -> list[int]:
+    """The steps among lo … hi−1 that end with ``refine``."""
+    if not method.refines:
+        return []
+    return (lo + np.flatnonzero(method.is_due(state, np.arange(lo, hi, dtype=np.int32)))).tolist()
+
+
+def refine_lanes(methods: Method, carry: LaneState, k: int, bound: Scalar | None = None) -> LaneState:
+    """End step k with what it does to the state alone, on all lanes, methods × seeds.
+
+    The matrices are small and many, and NumPy's functions take them as they are: nothing is compiled. On accelerators
+    the state stays where it is.
+    """
+    if jax.default_backend() != "cpu":
+        return _refine_there(methods, carry, np.int32(k), bound)
+    carry = jax.device_get(carry)
+    rows = []
+    with np.errstate(all="ignore"), _one_thread():  # of lanes that diverged; the bits must not depend on the cores
+        for i in range(len(carry.alive)):
+            method, state = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], (methods, carry.state))
+            rows.append(method.refine(state, k))
+    new = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    alive = np.asarray(carry.alive) & _lanes_within(new, np.inf)
+    if bound is not None:
+        alive &= _lanes_within((new.theta, new.omega), float(np.asarray(bound)))
+    state = jax.tree.map(
+        lambda n, o: np.where(alive.reshape(alive.shape + (1,) * (o.ndim - 2)), n.astype(o.dtype), o), new, carry.state
+    )
+    return replace(carry, state=state, alive=alive)
+
+
+def _lanes_within(tree: PyTree, bound: float) -> np.ndarray:
+    """The same as ``_within`` for each lane, of NumPy's arrays methods × seeds."""
+    rows = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(tree) if leaf.dtype.kind == "f"]
+    return np.all([(np.abs(row) <= min(bound, np.finfo(row.dtype).max)).all(axis=-1) for row in rows], axis=0)
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    found: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
+    return found
+
+
+def _refine_all(methods: Method, carry: LaneState, k: Scalar, bound: Scalar | None) -> LaneState:
+    def lane(method: Method, old: LaneState) -> LaneState:
+        new = method.refine(old.state, k)
+        alive = old.alive & _within(new, jnp.inf)
+        if bound is not None:
+            alive = alive & _within((new.theta, new.omega), bound)
+        state = jax.tree.map(lambda n, o: jnp.where(alive, n.astype(o.dtype), o), new, old.state)
+        return replace(old, state=state, alive=alive)
+
+    found: LaneState = jax.vmap(jax.vmap(lane, in_axes=(None, 0)))(methods, carry)
+    return found
+
+
+_refine_there = jax.jit(_refine_all)
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:

@@ -1,13 +1,14 @@
 """Branches that are taken only at a few steps, known in advance: a compiled loop does not contain them.
 
-A method that solves equations from time to time, such as ``Zap``, does so in a ``lax.cond`` whose predicate depends on
-the step number alone. Such a branch may be nine tenths of a program and of the time that a C compiler needs for it. So
-the loop is made of the usual branches, and stops before each step that takes another branch; XLA takes that step.
+A method that does something from time to time, such as ``Candidates``, may do it in a ``lax.cond`` whose predicate
+depends on the step number alone. Such a branch may be most of a program and of the time that a C compiler needs for it.
+So the loop is made of the usual branches, and stops before each step that takes another branch; XLA takes that step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -87,16 +88,10 @@ class RareSteps:
         return [np.asarray(taken) for taken in self._branches(steps)]
 
 
-def spans(lo: int, hi: int, rare: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut the steps lo … hi−1 before and after each rare one: (first, last), a rare one alone."""
-    at = lo
-    for k in rare:
-        if at < k:
-            yield at, k
-        yield k, k + 1
-        at = k + 1
-    if at < hi:
-        yield at, hi
+def spans(lo: int, hi: int, rare: Sequence[int], ends: Sequence[int] = ()) -> Iterator[tuple[int, int]]:
+    """Cut the steps lo … hi−1 before and after each rare one, and after each of ``ends``: (first, last)."""
+    cuts = {lo, hi, *rare, *(k + 1 for k in (*rare, *ends))}
+    return pairwise(sorted(cut for cut in cuts if lo <= cut <= hi))
 
 
 def _depend_on(k: Var, jaxpr: Jaxpr) -> set[object]:
@@ -119,6 +114,8 @@ def _evaluate(equation: JaxprEqn, values: dict[Var, jax.Array], branch: int | No
     if branch is not None:
         taken: ClosedJaxpr = equation.params["branches"][branch]
         out = jaxpr_as_fun(taken)(*given[1:])
+    elif equation.primitive.name == "select_n" and all(case is given[1] for case in given[1:]):
+        out = [given[1]]  # what a branch left unchanged
     else:
         parameters = equation.primitive.get_bind_params(equation.params)
         out = equation.primitive.bind(*given, **parameters)

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-_LIBRARIES = tuple(f" at {Path(file).parent}/" for file in (jax.__file__, Path(__file__).parent))
+# Programs written here hold no function of a user's.
+_HERE = Path(__file__).parents[1]
+_LIBRARIES = (
+    f" at {Path(jax.__file__).parent}/", f" at {_HERE / 'engine'}/",
+    *(f" at {_HERE / 'methods' / name}.py:" for name in ("frozen_check", "local_model", "zap")),
+)  # fmt: skip
 F = TypeVar("F", bound=Callable[..., PyTree])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
@@ -61,6 +61,7 @@ class Auto(Method):
 
     finds_roots = True
     reads_on_host: ClassVar[bool] = True
+    refines: ClassVar[bool] = True
 
     max_dim: int = checked(whole, 0, default=128, static=True)
 
@@ -86,6 +87,15 @@ class Auto(Method):
 
     def step(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
         return _method_of(state).step(F, G, state, x, k)  # type: ignore[arg-type]
+
+    def between(self, F: Operator, G: Operator, state: AutoState, x: PyTree, k: Scalar) -> AutoState:
+        return _method_of(state).between(F, G, state, x, k)  # type: ignore[arg-type, return-value]
+
+    def is_due(self, state: AutoState, k: Any) -> Any:
+        return _method_of(state).is_due(state, k)  # type: ignore[arg-type]
+
+    def refine(self, state: AutoState, k: Any) -> AutoState:
+        return _method_of(state).refine(state, k)  # type: ignore[arg-type]
 
     def estimate(self, state: AutoState) -> tuple[PyTree, PyTree]:
         return _method_of(state).estimate(state)  # type: ignore[arg-type]

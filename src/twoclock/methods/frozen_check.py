@@ -8,11 +8,11 @@ window is used.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from twoclock.protocols import Scalar, pytree
 from twoclock.validation.arrays import Array
@@ -67,14 +67,15 @@ def add_sample(check: FrozenCheck, here: Float[Array, " n"], at_start: Float[Arr
     )
 
 
-def freeze(check: FrozenCheck, estimate: Float[Array, " n"], k: Scalar) -> FrozenCheck:
+def freeze(check: FrozenCheck, estimate: Float[Array, "*lanes n"], k: Any) -> FrozenCheck:
     """Freeze the estimate after step k if the samples are then a power of two; else change nothing."""
-    now = is_power(jnp.asarray(k, jnp.int32) + 1)
+    xp = check.count.__array_namespace__()
     new = FrozenCheck(
-        estimate, jnp.zeros_like(check.sums), check.point, check.sums, check.count, check.count, check.start,
+        estimate, xp.zeros_like(check.sums), check.point, check.sums, check.count, check.count, check.start,
         check.start_square,
     )  # fmt: skip
-    return jax.tree.map(lambda a, b: jnp.where(now, a, b), new, check)
+    now = is_power(k + 1)
+    return jax.tree.map(lambda a, b: xp.where(now, a, b), new, check)
 
 
 def batches(check: FrozenCheck) -> Batches:
@@ -102,12 +103,12 @@ def start_squares(check: FrozenCheck, D: Float[Array, "... m n"]) -> Float[Array
     return (mean**2).sum(axis=-1) - squares.sum(axis=-1)
 
 
-def top_power(n: Array) -> Array:
-    """The largest power of two that is not above a positive whole number."""
+def top_power(n: Any) -> Any:
+    """The largest power of two that is not above a positive whole number below 2³²."""
     for shift in (1, 2, 4, 8, 16):
         n = n | (n >> shift)
     return n - (n >> 1)
 
 
-def is_power(n: Array) -> Bool[Array, ""]:
+def is_power(n: Any) -> Any:
     return n == top_power(n)

@@ -108,6 +108,23 @@ def learn(
     )
 
 
+def learn_offset(model: LinearModel, z: Array, offset: Array, fine: Bool[Array, ""]) -> LinearModel:
+    """Add the offset f − J z of a sample whose Jacobian is the model's, as are those of all samples."""
+    one = jnp.asarray(fine, z.dtype)
+    count = model.count + one
+    most = jnp.maximum(count, 1)
+    weight, late = one / most, _LATE / (most - 1 + _LATE)
+    off, mean = offset - model.c.value, blend(model.c, weight, offset)
+    return replace(
+        model,
+        c=mean,
+        cov=model.cov + weight * ((1 - weight) * off[:, None] * off[None, :] - model.cov),
+        place=model.place + weight * (z - model.place),
+        count=count.astype(z.dtype),
+        late_c=model.late_c + late * (mean.value - model.late_c),
+    )
+
+
 def lately(model: LinearModel) -> LinearModel:
     """The model with its running means instead of its means."""
     return replace(model, J=Sum(model.late_J, None), c=Sum(model.late_c, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from twoclock import tree_math
 from twoclock.intervals.arrival import WITHIN, squared_mean
 from twoclock.methods import frozen_check, local_model
+from twoclock.methods.affine import Slopes, slopes
 from twoclock.methods.frozen_check import FrozenCheck, top_power
 from twoclock.methods.local_model import LinearModel, Root, times
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
@@ -51,17 +52,17 @@ _GOLDEN = 0.6180339887498949
 class Trial:
     """The last move, and the samples after it, which judge it; the first entry of a pair is for θ, the second for ω."""
 
-    base: Float[Array, " n"]  # the iterate before it
-    step: Float[Array, " n"]
-    along: Float[Array, "2 n"]  # along @ (F, G) is the slope of the objective along the move
-    slope: Float[Array, 2]  # that at the base, negative where the move goes downhill
-    mean: Float[Array, 2]  # and its mean over the samples after the move,
-    square: Float[Array, 2]  # with its mean square
-    count: Float[Array, ""]
-    lost: Float[Array, ""]  # samples that were not finite
-    undone: Float[Array, ""]  # moves in a row that were taken back
-    expected: Float[Array, " n"]  # the earlier model's prediction of (F, G) at the new iterate,
-    seen: Float[Array, " n"]  # and their mean there since then
+    base: Float[Array, "*lanes n"]  # the iterate before it
+    step: Float[Array, "*lanes n"]
+    along: Float[Array, "*lanes 2 n"]  # along @ (F, G) is the slope of the objective along the move
+    slope: Float[Array, "*lanes 2"]  # that at the base, negative where the move goes downhill
+    mean: Float[Array, "*lanes 2"]  # and its mean over the samples after the move,
+    square: Float[Array, "*lanes 2"]  # with its mean square
+    count: Float[Array, "*lanes"]
+    lost: Float[Array, "*lanes"]  # samples that were not finite
+    undone: Float[Array, "*lanes"]  # moves in a row that were taken back
+    expected: Float[Array, "*lanes n"]  # the earlier model's prediction of (F, G) at the new iterate,
+    seen: Float[Array, "*lanes n"]  # and their mean there since then
     model: LinearModel  # that model
 
 
@@ -69,13 +70,14 @@ class Trial:
 class ZapState:
     theta: PyTree
     omega: PyTree
-    origin: Float[Array, " n"]
-    reach: Float[Array, 2]  # the longest step of θ and of ω
-    width: Float[Array, 2]  # half the distance over which slopes are taken
-    curved: Float[Array, ""]
+    origin: Float[Array, "*lanes n"]
+    reach: Float[Array, "*lanes 2"]  # the longest step of θ and of ω
+    width: Float[Array, "*lanes 2"]  # half the distance over which slopes are taken
+    curved: Float[Array, "*lanes"]
     model: LinearModel
     trial: Trial
     check: FrozenCheck
+    linear: Float[Array, "*lanes 3 n"]  # J z at the iterate, at the frozen estimate and at the start
 
 
 @pytree
@@ -97,7 +99,8 @@ class Zap(Method):
     until θ goes downhill, away from saddles. Where F is surely not zero and has no visible slope, θ goes downhill by
     steps that double. Of curved F or G, directions of θ with hardly any data are left near the start. Nothing depends
     on the units of θ, ω, F or G. A step costs about twice as many evaluations of F and G as there are entries of θ and
-    ω, and memory is their square, which suits up to about a hundred entries. ``MatrixFreeZap`` is the form for more.
+    ω, and memory is their square, which suits up to about a hundred entries; ``MatrixFreeZap`` is the form for more.
+    Where the program of F and G shows that all samples have the same Jacobian, a step costs one evaluation.
 
     Args:
         power: samples weigh i^power where F or G is curved, to forget the start faster; elsewhere they weigh the same.
@@ -111,6 +114,7 @@ class Zap(Method):
 
     finds_roots = True
     reads_on_host: ClassVar[bool] = True
+    refines: ClassVar[bool] = True
 
     power: Scalar = checked(check_number, *NOT_NEGATIVE, default=0.25)
     rate: Scalar = checked(check_number, *POSITIVE_FRACTION, default=0.3)
@@ -138,103 +142,131 @@ class Zap(Method):
             model,
         )
         check = frozen_check.begin(z)
-        return ZapState(theta, omega, z, reach, _least(reach), zero, model, trial, check)
+        return ZapState(
+            theta, omega, z, reach, _least(reach), zero, model, trial, check, jnp.zeros((3, z.size), z.dtype)
+        )
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
-        z, back = ravel_pytree((state.theta, state.omega))
-        n, slow = z.size, tree_math.size(state.theta)
+        k = jnp.asarray(k, jnp.int32)
+        state = self.between(F, G, state, x, k)
+        return jax.lax.cond(self.is_due(state, k), lambda: self.refine(state, k), lambda: state)
 
-        def both(z: Float[jax.Array, " n"]) -> Float[jax.Array, " n"]:
+    def between(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
+        """Add a sample to the model, to the means that judge the last move, and to those at the frozen estimate."""
+        z, back = ravel_pytree((state.theta, state.omega))
+        slow = tree_math.size(state.theta)
+
+        def both(z: Float[jax.Array, " n"], x: PyTree = x) -> Float[jax.Array, " n"]:
             here = *back(z), x
             return ravel_pytree((F(*here), G(*here)))[0].astype(z.dtype)
 
-        d = _by_entry(state.width, z, slow)
-        # Unequal lengths: some operators, such as those of a softmax, are affine along the diagonal.
-        unequal = jnp.asarray(0.5 + (np.arange(1, n + 1) * _GOLDEN) % 1, z.dtype)
-        away = unequal * (jnp.abs(z) + _by_entry(state.reach, z, slow))
-        aside = jnp.eye(n, dtype=z.dtype) * d[:, None]
-        alone = jnp.stack([z, state.check.point, state.origin, z + away, z - away])
-        values = jax.vmap(both)(jnp.concatenate([alone, z[None, :] + aside, z[None, :] - aside]))
-        f, at_check, at_start, above, below = (values[i] for i in range(5))
-        J = ((values[5 : 5 + n] - values[5 + n :]) / (2 * d[:, None])).T
-        size = jnp.abs(f) + jnp.abs(J) @ away
-        bent = jnp.maximum(_bent(above, f + J @ away, size), _bent(below, f - J @ away, size))
-        curved = jnp.maximum(state.curved, bent)
+        change = slopes(both, z, x)
+        if change == Slopes.NOTHING:
+            return self._add_offset(state, both, z, k)
+        if change == Slopes.SAMPLE:
+            f, at_check, at_start = jax.vmap(both)(jnp.stack([z, state.check.point, state.origin]))
+            J, curved = jax.jacfwd(both)(z), state.curved
+        else:
+            f, J, at_check, at_start, bent = _by_differences(state, both, z, slow)
+            curved = jnp.maximum(state.curved, bent)
         fine = jnp.all(jnp.isfinite(f)) & jnp.all(jnp.isfinite(J))
         f, J = jnp.where(fine, f, 0), jnp.where(fine, J, 0)
-        model = local_model.learn(state.model, z, f, J, curved * self.power, fine)
-        trial = _add_sample(state.trial, f, fine)
-        check = frozen_check.add_sample(state.check, _finite(at_check), _finite(at_start), k)
-        state = replace(state, curved=curved, model=model, trial=trial, check=check)
-        z, reach, width, model, trial, check = jax.lax.cond(
-            _due(k, n),
-            lambda: self._moved(state, z, slow, k),
-            lambda: (z, state.reach, state.width, model, trial, check),
+        return replace(
+            state,
+            curved=curved,
+            model=local_model.learn(state.model, z, f, J, curved * self.power, fine),
+            trial=_add_sample(state.trial, f, fine),
+            check=frozen_check.add_sample(state.check, _finite(at_check), _finite(at_start), k),
         )
-        theta, omega = back(z)
-        return ZapState(theta, omega, state.origin, reach, width, curved, model, trial, check)
 
-    def _moved(
-        self, state: ZapState, z: Array, slow: int, k: Scalar
-    ) -> tuple[Array, Array, Array, LinearModel, Trial, FrozenCheck]:
-        """Judge the last move, and make the next: the iterate, the lengths of steps and differences, and the rest."""
-        model, trial = state.model, state.trial
+    def _add_offset(self, state: ZapState, both: Callable[..., Array], z: Float[Array, " n"], k: Scalar) -> ZapState:
+        """The same where all samples have one Jacobian J, so that they differ in f − J z alone; J is taken once."""
+
+        def first() -> tuple[Array, ...]:
+            J = jax.jacfwd(both)(z)
+            return J, J, jnp.broadcast_to(J @ z, state.linear.shape)
+
+        known = state.model.J.value, state.model.late_J, state.linear
+        J, late_J, linear = jax.lax.cond(k == 0, first, lambda: known)
+        f = both(z)
+        offset, fine = f - linear[0], jnp.all(jnp.isfinite(f))
+        model = replace(state.model, J=replace(state.model.J, value=J), late_J=late_J)
+        return replace(
+            state,
+            linear=linear,
+            model=local_model.learn_offset(model, z, jnp.where(fine, offset, 0), fine),
+            trial=_add_sample(state.trial, jnp.where(fine, f, 0), fine),
+            check=frozen_check.add_sample(state.check, _finite(offset + linear[1]), _finite(offset + linear[2]), k),
+        )
+
+    def is_due(self, state: ZapState, k: Any) -> Any:
+        return _due(k, state.origin.shape[-1])
+
+    # ``refine``, ``estimate`` and ``report`` take one lane in JAX, and many lanes at once as NumPy's arrays, with
+    # leading axes.
+
+    def refine(self, state: ZapState, k: Any) -> ZapState:
+        """Judge the last move, make the next, and freeze the estimate."""
+        (z, slow, back), xp = as_vector(state), state.curved.__array_namespace__()
+        model, trial, curved = state.model, state.trial, state.curved > 0
         over, share = _overshot(trial)
         first = trial.model.count == 0
         # Samples at the end of an undone move may be far from representative.
-        back = jnp.any(over) & (state.curved > 0) & ~first
-        model = jax.tree.map(lambda before, now: jnp.where(back, before, now), trial.model, model)
+        undo = over.any(axis=-1) & curved & ~first
+        model = jax.tree.map(lambda before, now: xp.where(_expand(undo, now), before, now), trial.model, model)
         state = replace(state, model=model)
         to = self.root(state, z, slow)
-        lengths = jnp.stack([to.scale, to.fast_scale])
-        reach = jnp.where(first & (lengths > 0), _FIRST_STEP * lengths, state.reach)
-        last = jnp.stack([jnp.sqrt(sqnorm(part)) for part in (trial.step[:slow], trial.step[slow:])])
-        noise = jnp.sqrt(jnp.stack([to.slow_noise, to.fast_noise]))
-        shorter_reach = jnp.minimum(jnp.maximum(_LESS * reach, _REACH * noise), reach)
-        reach = jnp.where(
+        lengths = xp.stack([to.scale, to.fast_scale], axis=-1)
+        reach = xp.where(first[..., None] & (lengths > 0), _FIRST_STEP * lengths, state.reach)
+        last = _lengths(trial.step, slow)
+        noise = xp.stack([to.slow_noise, to.fast_noise], axis=-1) ** 0.5
+        shorter_reach = xp.minimum(xp.maximum(_LESS * reach, _REACH * noise), reach)
+        reach = xp.where(
             over,
-            jnp.minimum(jnp.maximum(last / 2, 2 * noise), reach),
-            jnp.where(last > 0.9 * reach, 2 * reach, shorter_reach),
+            xp.minimum(xp.maximum(last / 2, 2 * noise), reach),
+            xp.where(last > 0.9 * reach, 2 * reach, shorter_reach),
         )
-        rate = jnp.asarray(self.rate, z.dtype)
-        is_flat = sqnorm(to.flat) > sqnorm(to.u) / 4
+        rate = xp.asarray(self.rate, dtype=z.dtype)
+        is_flat = _squared(to.flat) > _squared(to.u) / 4
         # Where no slope is seen, the prior would take θ back to its start.
-        newton = jnp.where(is_flat, times(to.reduced_gain, to.u), to.slow)
-        by_theta: Array = rate * _signal(newton, to.slow_most) * newton
-        by_theta = _part(reach[0], by_theta) * by_theta
-        downhill = _signal(to.flat, to.u_most) * _over(reach[0], jnp.sqrt(sqnorm(to.flat)))
-        by_theta = by_theta + jnp.where(is_flat, downhill, 0) * to.flat
+        newton = xp.where(is_flat[..., None], times(to.reduced_gain, to.u), to.slow)
+        by_theta = (rate * _signal(newton, to.slow_most))[..., None] * newton
+        by_theta = _part(reach[..., 0], by_theta)[..., None] * by_theta
+        downhill = _signal(to.flat, to.u_most) * _over(reach[..., 0], _squared(to.flat) ** 0.5)
+        by_theta = by_theta + xp.where(is_flat, downhill, 0)[..., None] * to.flat
         omega = to.fast(by_theta)
-        by_omega: Array = rate * _signal(omega, to.fast_most) * omega
-        by_omega = _part(reach[1], by_omega) * by_omega
-        step = -jnp.concatenate([by_theta, by_omega])
-        too_far, shorter = _by_entry(over, z, slow, 0), _by_entry(share, z, slow, 0)
-        base = jnp.where(too_far, trial.base, z)
-        step = jnp.where(too_far, shorter * trial.step, step)
-        fine = jnp.all(jnp.isfinite(step)) & jnp.all(jnp.isfinite(reach))
-        step, reach = jnp.where(fine, step, 0), jnp.where(fine, reach, state.reach)
+        by_omega = (rate * _signal(omega, to.fast_most))[..., None] * omega
+        by_omega = _part(reach[..., 1], by_omega)[..., None] * by_omega
+        step = -xp.concatenate([by_theta, by_omega], axis=-1)
+        base = xp.where(_spread(over, z, slow), trial.base, z)
+        step = xp.where(_spread(over, z, slow), _spread(share, z, slow) * trial.step, step)
+        fine = xp.isfinite(step).all(axis=-1) & xp.isfinite(reach).all(axis=-1)
+        step, reach = xp.where(fine[..., None], step, 0), xp.where(fine[..., None], reach, state.reach)
         moved = base + step
-        sizes = jnp.sqrt(_squares(z, slow) + reach**2)
-        along = jnp.stack([step[:slow] @ to.reduce, jnp.concatenate([jnp.zeros(slow, z.dtype), step[slow:]])])
-        along = jnp.where(over[:, None], share[:, None] * trial.along, along)
-        along = jnp.where(fine, along, 0)
-        slope = jnp.where(over, share * trial.slope, along @ model.at(z))
+        sizes = (_lengths(z, slow) ** 2 + reach**2) ** 0.5
+        of_theta = times(to.reduce.mT, step[..., :slow])
+        of_omega = xp.concatenate([xp.zeros_like(step[..., :slow]), step[..., slow:]], axis=-1)
+        along = xp.stack([of_theta, of_omega], axis=-2)
+        along = xp.where(over[..., None], share[..., None] * trial.along, along)
+        along = xp.where(fine[..., None, None], along, 0)
+        slope = xp.where(over, share * trial.slope, times(along, model.at(z)))
         forget = state.curved * (_FORGET * _far(moved - z, sizes, slow) + _far(moved - model.place, sizes, slow))
         kept = model.count / (1 + forget)
-        steps = to.gain, jnp.pad(to.fast_inverse, ((0, 0), (slow, 0)))
-        kept = jnp.where((state.curved > 0) & ~back, _believed(trial, model, steps, kept), kept)
-        kept = jnp.maximum(kept, jnp.minimum(model.count, _FIRST * z.size))
-        unsure = jnp.where(jnp.stack([is_flat, jnp.asarray(False)]), reach, 2 * noise)
-        width = jnp.clip(unsure, _least(sizes), jnp.maximum(reach, _least(sizes)))
-        width = jnp.where(jnp.isfinite(width), width, state.width)
-        zero = jnp.zeros_like(trial.mean)
-        none = jnp.zeros_like(trial.count)
+        gains = to.gain, xp.concatenate([xp.zeros_like(to.G_theta), to.fast_inverse], axis=-1)
+        kept = xp.where(curved & ~undo, _believed(trial, model, gains, kept), kept)
+        kept = xp.maximum(kept, xp.minimum(model.count, _FIRST * z.shape[-1]))
+        unsure = xp.where(xp.stack([is_flat, is_flat & False], axis=-1), reach, 2 * noise)
+        width = xp.clip(unsure, _least(sizes), xp.maximum(reach, _least(sizes)))
+        width = xp.where(xp.isfinite(width), width, state.width)
+        zero, none = xp.zeros_like(trial.mean), xp.zeros_like(trial.count)
         model = replace(model, count=kept)
-        undone = jnp.where(jnp.any(over), trial.undone + 1, none)
-        seen = jnp.zeros_like(z)
-        new_trial = Trial(base, step, along, slope, zero, zero, none, none, undone, model.at(moved), seen, model)
+        undone = xp.where(over.any(axis=-1), trial.undone + 1, none)
+        seen = xp.zeros_like(z)
+        trial = Trial(base, step, along, slope, zero, zero, none, none, undone, model.at(moved), seen, model)
         check = frozen_check.freeze(state.check, self.best(state, z, to, slow), k)
-        return moved, reach, width, model, new_trial, check
+        linear = xp.stack([moved, check.point, state.origin], axis=-2) @ model.J.value.mT
+        theta, omega = back(moved)
+        return ZapState(theta, omega, state.origin, reach, width, state.curved, model, trial, check, linear)
 
     def root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
         """Newton's step from z to the root of the model, or of its running means.
@@ -269,8 +301,6 @@ class Zap(Method):
         there = z - xp.concatenate([by_theta, by_omega], axis=-1)
         known = xp.isfinite(there).all(axis=-1) & (state.model.count >= _FIRST * z.shape[-1])
         return xp.where(known[..., None], there, z)
-
-    # ``estimate`` and ``report`` take one lane in JAX, and many lanes at once as NumPy's arrays, with leading axes.
 
     def estimate(self, state: ZapState) -> tuple[PyTree, PyTree]:
         z, slow, back = as_vector(state)
@@ -319,6 +349,24 @@ class Zap(Method):
         return {name: xp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
 
 
+def _by_differences(
+    state: ZapState, both: Callable[..., Array], z: Array, slow: int
+) -> tuple[Array, Array, Array, Array, Array]:
+    """(F, G) at z, its slopes, its values at the frozen estimate and at the start, and 1 where it is surely curved."""
+    d, n = _by_entry(state.width, z, slow), z.size
+    # Unequal lengths: some operators, such as those of a softmax, are affine along the diagonal.
+    unequal = jnp.asarray(0.5 + (np.arange(1, n + 1) * _GOLDEN) % 1, z.dtype)
+    away = unequal * (jnp.abs(z) + _by_entry(state.reach, z, slow))
+    aside = jnp.eye(n, dtype=z.dtype) * d[:, None]
+    alone = jnp.stack([z, state.check.point, state.origin, z + away, z - away])
+    values = jax.vmap(both)(jnp.concatenate([alone, z[None, :] + aside, z[None, :] - aside]))
+    f, at_check, at_start, above, below = (values[i] for i in range(5))
+    J = ((values[5 : 5 + n] - values[5 + n :]) / (2 * d[:, None])).T
+    size = jnp.abs(f) + jnp.abs(J) @ away
+    bent = jnp.maximum(_bent(above, f + J @ away, size), _bent(below, f - J @ away, size))
+    return f, J, at_check, at_start, bent
+
+
 def as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
     """θ and ω as one vector per lane, the length of θ in it, and the function back to their pytrees."""
     lanes = state.curved.shape
@@ -326,11 +374,11 @@ def as_vector(state: ZapState) -> tuple[Array, int, Callable[[Array], PyTree]]:
     return z, tree_math.as_vector(state.theta, lanes)[1], back
 
 
-def _due(k: Scalar, n: int) -> Bool[Array, ""]:
+def _due(k: Any, n: int) -> Any:
     """Whether the iterates move after step k. It depends on k alone, so that all lanes of a run branch alike."""
-    seen = jnp.asarray(k, jnp.int32) + 1
+    seen = k + 1
     between = 1 << (_BETWEEN * n - 1).bit_length()
-    stride = jnp.maximum(top_power(seen) // _MOVES, between)
+    stride = seen.__array_namespace__().maximum(top_power(seen) // _MOVES, between)
     return (seen % stride == 0) & (seen >= _FIRST * n)
 
 
@@ -342,51 +390,69 @@ def _add_sample(trial: Trial, f: Array, fine: Array) -> Trial:
     return replace(trial, mean=mean, square=square, count=count, lost=lost, seen=seen)
 
 
-def _overshot(trial: Trial) -> tuple[Bool[Array, 2], Float[Array, 2]]:
+def _overshot(trial: Trial) -> tuple[Bool[Array, "*lanes 2"], Float[Array, "*lanes 2"]]:
     """Whether the last move went too far, of θ and of ω, and the share of it to take instead.
 
     The slope along a move is negative at its base. Where it is surely positive at its end, and half as large, the
     objective has its minimum in between, about where a secant is zero.
     """
+    xp = trial.count.__array_namespace__()
     # A few samples may be alike by chance, and the model has more of them.
-    known = jnp.sum((trial.along @ trial.model.cov) * trial.along, axis=1)
-    variance = jnp.maximum(trial.square - trial.mean**2, known) / jnp.maximum(trial.count, 1)
-    over = trial.mean > _OVERSHOT * jnp.abs(trial.slope) + _SURE * jnp.sqrt(jnp.maximum(variance, 0))
-    lost = trial.lost > 0
+    known = ((trial.along @ trial.model.cov) * trial.along).sum(axis=-1)
+    variance = xp.maximum(trial.square - trial.mean**2, known) / xp.maximum(trial.count, 1)[..., None]
+    over = trial.mean > _OVERSHOT * xp.abs(trial.slope) + _SURE * xp.maximum(variance, 0) ** 0.5
+    lost = (trial.lost > 0)[..., None]
     downhill = -trial.slope
-    share = jnp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.5)
-    return (over & (trial.undone < _UNDONE)) | lost, jnp.where(lost, 0.1, share)
+    share = xp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.5)
+    return (over & (trial.undone < _UNDONE)[..., None]) | lost, xp.where(lost, 0.1, share)
 
 
-def _believed(trial: Trial, model: LinearModel, steps: tuple[Array, ...], count: Array) -> Array:
+def _believed(
+    trial: Trial, model: LinearModel, gains: tuple[Array, ...], count: Float[Array, "*lanes"]
+) -> Float[Array, "*lanes"]:
     """The effective count of a model: with the variance v/count and a bias b, the n with v/n = v/count + b².
 
     The bias is the error of its prediction at the last iterate, beyond the noise of the samples there. It is measured
     by the Newton steps of θ and of ω that follow from it. So an F without noise has a noise too, that of G through ω.
     """
-    both = 1 / jnp.maximum(trial.count, 1) + 1 / jnp.maximum(trial.model.count, 1)
-    rounding = jnp.finfo(count.dtype).eps * (jnp.abs(model.J.value) @ jnp.abs(trial.base)) ** 2
-    worst = jnp.zeros_like(count)
-    for D in steps:
-        variance, least = jnp.sum((D @ model.cov) * D), jnp.sum(D**2 @ rounding)
-        bias = jnp.maximum(sqnorm(D @ (trial.seen - trial.expected)) - 9 * variance * both - least, 0)
-        worst = jnp.maximum(worst, _over(bias, variance + least))
+    xp = count.__array_namespace__()
+    both = 1 / xp.maximum(trial.count, 1) + 1 / xp.maximum(trial.model.count, 1)
+    rounding = float(jnp.finfo(count.dtype).eps) * times(xp.abs(model.J.value), xp.abs(trial.base)) ** 2
+    worst = xp.zeros_like(count)
+    for D in gains:
+        variance, least = ((D @ model.cov) * D).sum(axis=(-2, -1)), times(D**2, rounding).sum(axis=-1)
+        bias = xp.maximum(_squared(times(D, trial.seen - trial.expected)) - 9 * variance * both - least, 0)
+        worst = xp.maximum(worst, _over(bias, variance + least))
     known = (trial.model.count > 0) & (trial.count > 0)
-    return jnp.where(known, count / (1 + count * worst), count)
+    return xp.where(known, count / (1 + count * worst), count)
 
 
-def _by_entry(pair: Array, z: Array, slow: int, root: int = 1) -> Array:
-    """A pair of lengths, spread over the entries of z so that the entries together have that length; or unchanged."""
-    parts = (slow, pair[0]), (z.size - slow, pair[1])
-    return jnp.concatenate([jnp.full(size, value / max(size, 1) ** 0.5 if root else value) for size, value in parts])
+def _spread(pair: Array, z: Float[Array, "*lanes n"], slow: int) -> Array:
+    """A pair of values for θ and ω, one for each entry."""
+    xp, lanes = z.__array_namespace__(), z.shape[:-1]
+    sizes = slow, z.shape[-1] - slow
+    parts = [xp.broadcast_to(pair[..., i : i + 1], (*lanes, size)) for i, size in enumerate(sizes)]
+    return xp.concatenate(parts, axis=-1)
 
 
-def _squares(way: Array, slow: int) -> Float[Array, 2]:
-    return jnp.stack([sqnorm(way[:slow]), sqnorm(way[slow:])])
+def _by_entry(pair: Float[Array, " 2"], z: Float[Array, " n"], slow: int) -> Float[Array, " n"]:
+    """A pair of lengths, spread over the entries of z so that the entries together have that length."""
+    roots = jnp.asarray([max(slow, 1) ** 0.5, max(z.size - slow, 1) ** 0.5], z.dtype)
+    return jnp.asarray(_spread(pair / roots, z, slow))
 
 
-def _far(way: Array, sizes: Array, slow: int) -> Float[Array, ""]:
-    return jnp.sum(_over(_squares(way, slow), sizes**2))
+def _expand(flags: Bool[Array, "*lanes"], like: Array) -> Array:
+    return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
+
+
+def _lengths(way: Float[Array, "*lanes n"], slow: int) -> Float[Array, "*lanes 2"]:
+    """The lengths of the parts of θ and of ω."""
+    squares = [_squared(part) for part in (way[..., :slow], way[..., slow:])]
+    return way.__array_namespace__().stack(squares, axis=-1) ** 0.5
+
+
+def _far(way: Float[Array, "*lanes n"], sizes: Float[Array, "*lanes 2"], slow: int) -> Float[Array, "*lanes"]:
+    return _over(_lengths(way, slow) ** 2, sizes**2).sum(axis=-1)
 
 
 def _least(sizes: Array) -> Array:
@@ -406,9 +472,10 @@ def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
     return (~(jnp.max(jnp.abs(there - straight)) <= least * jnp.max(size))).astype(size.dtype)
 
 
-def _signal(step: Array, most: Float[Array, ""]) -> Float[Array, ""]:
+def _signal(step: Float[Array, "*lanes n"], most: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
     """The share of a step that exceeds the noise; the noise's square is at most ``most``."""
-    return jnp.maximum(1 - _over(most, sqnorm(step)), 0).astype(step.dtype)
+    xp = step.__array_namespace__()
+    return xp.maximum(1 - _over(most, _squared(step)), 0).astype(step.dtype)
 
 
 def _part(radius: Float[Array, "*lanes"], step: Array) -> Float[Array, "*lanes"]:
