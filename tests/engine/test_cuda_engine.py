@@ -1,4 +1,4 @@
-"""The kernels for a GPU, run on the CPU one thread after the other: the same bits as the engine "c"."""
+"""The kernels for a GPU, run on the CPU one thread after the other: all with the same bits, near those of "c"."""
 
 import jax
 import jax.numpy as jnp
@@ -92,9 +92,11 @@ def test_checked_unchecked_and_split_kernels_give_the_same_bits(make, bound, end
     alive = kernels.expected[-2]
     assert alive.any()
     assert bool(alive.all()) != ends
-    for found in results:
-        for a, b in zip(kernels.expected, found[:-1], strict=True):
+    for found in results[1:]:
+        for a, b in zip(checked[:-1], found[:-1], strict=True):
             np.testing.assert_array_equal(a, b)
+    for a, b in zip(kernels.expected, checked[:-1], strict=True):  # the kernels fuse products with sums
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
 @needs_compiler
@@ -107,6 +109,30 @@ def test_a_diverged_lane_keeps_its_state(tmp_path):
         walk(leaves, 0, STEPS)
         for a, b in zip(before, leaves, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def in_the_loop(source):
+    return source.text.split("for(int64_t step")[1].split("for(int j")[0]
+
+
+def test_a_step_watches_only_numbers_that_can_become_finite_again():
+    def lanes(project=None):
+        method = tc.Fast(0.1, 0.1, 0.1, project_theta=project)
+        return Lanes.of(make_instances(wild(), SEEDS), [method], SEEDS, None)
+
+    with jax.enable_x64(True):
+        plain = lane_program.unchecked_source(lanes())
+        clipped = lane_program.unchecked_source(lanes(lambda theta: jnp.clip(theta, -1.0, 1.0)))
+    assert "watched(" not in in_the_loop(plain)
+    assert plain.text.split("walk(")[1].count("watched(") == 4  # after the steps, for each array of the state
+    assert in_the_loop(clipped).count("watched(") == 1
+
+
+def test_a_product_that_one_sum_takes_is_fused_with_it():
+    text = in_the_loop(lane_program.unchecked_source(Lanes.of(make_instances(lqr(), SEEDS), METHODS, SEEDS, None)))
+    assert text.count("fma") > 40
+    plain = lane_program.usual_source(Lanes.of(make_instances(lqr(), SEEDS), METHODS, SEEDS, None), CodeTarget())
+    assert "fma" not in in_the_loop(plain.source)
 
 
 def test_indices_are_handed_over_rather_than_rows():

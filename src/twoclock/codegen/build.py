@@ -20,9 +20,20 @@ from jax.extend.core import ClosedJaxpr
 from twoclock.codegen import templates
 from twoclock.codegen.arrays import Array, ArrayBuilder, LazyArray, Scalars, ShapedType, Strided, Value
 from twoclock.codegen.c_printer import Printer
-from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Statement, Tree, Unsupported, Var, c_type
+from twoclock.codegen.ir import (
+    STORED_TYPES,
+    Atom,
+    Buffer,
+    Builder,
+    ProgramTooLong,
+    Statement,
+    Tree,
+    Unsupported,
+    Var,
+    c_type,
+)
 from twoclock.codegen.lower import Lowering
-from twoclock.codegen.passes import Entry, merge_twins, split_step
+from twoclock.codegen.passes import Entry, find_lasting, fuse_products, merge_twins, split_step
 from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn.
@@ -146,6 +157,7 @@ class _ProgramWriter:
         self.count = self.first_sample + len(self.samples)
         self.states: dict[Buffer, tuple[int, ...]] = {}
         self.twins: dict[Entry, Entry] = {}
+        self.look: list[str] = []  # C after all steps, which looks for numbers that are not finite
         self.watch = Buffer("watch", "float", templates.WATCHES, True, mutable=True)
         self.arrays = ArrayBuilder(self.build, small, self._constant)
 
@@ -180,7 +192,9 @@ class _ProgramWriter:
             if self.target.cuda or needed > _TOGETHER or printer.bytes_of(memories, on_stack) > _STACK:
                 raise _StackTooLarge
         declarations, lines = printer.declarations(memories, on_stack), self.build.written
-        after = [f"{memory.name}[{i}]={memory.name}[{twin}];" for (memory, i), (_, twin) in self.twins.items()]
+        after = [
+            f"{memory.name}[{i}]={memory.name}[{twin}];" for (memory, i), (_, twin) in self.twins.items()
+        ] + self.look
         return ProgramParts(self.outside, self.before, self.each_step, declarations, printer.text(), lines, after)
 
     def _step(self) -> list[Statement]:
@@ -205,26 +219,34 @@ class _ProgramWriter:
         if example.unchecked is not None:
             self._watch(example.unchecked, outputs, cast(Array, inputs[-1]))
         store_states(self.arrays, states, outputs)
-        if example.unchecked is None or not example.unchecked.symmetric:
-            return self.build.statements
-        statements, self.twins = merge_twins(self.build.statements, self.states)
+        statements = fuse_products(self.build.statements) if self.target.cuda else self.build.statements
+        if example.unchecked is not None and example.unchecked.symmetric:
+            statements, self.twins = merge_twins(statements, self.states)
         return statements
 
     def _watch(self, unchecked: UncheckedStep, outputs: list[Array], bound: Array) -> None:
-        """Add up numbers, so that the sums are NaN once a leaf is not finite, or out of bounds."""
-        turn = itertools.cycle(range(templates.WATCHES))
+        """Add up numbers, so that the sums are NaN once a leaf is not finite, or out of bounds.
+
+        An entry that stays so once it is not finite is looked at after the last step instead.
+        """
+        turn, memories = itertools.cycle(range(templates.WATCHES)), list(self.states)
+        lasting = find_lasting(self.build.statements, self.states)
         for leaf in unchecked.finite:
-            new = outputs[leaf]
+            new, memory = outputs[leaf], memories[leaf]
             if not self.arrays.is_small(new.shape):
                 raise Unsupported("a lane's state is too large to run unchecked")
-            forms = ["fmaf({1},0.0f,{0})" if new.dtype.name == "float32" else "watched({0},{1})"]
-            if self.example.bounded and leaf in unchecked.bounded:
-                forms.append("fabs({1})<={2}?{0}:(float)NAN")
+            form = "fmaf({1},0.0f,{0})" if new.dtype.name == "float32" else "watched({0},{1})"
+            sum_, entry = f"watch[j%{templates.WATCHES}]", f"{memory.name}[j]"
+            self.look.append(f"for(int j=0;j<{math.prod(new.shape)};j++){sum_}={form.format(sum_, entry)};")
             outputs[leaf] = scalars = self.arrays.to_scalars(new)
-            for atom, form in itertools.product(scalars.entries.ravel(), forms):
+            for i, atom in enumerate(scalars.entries.ravel()):
+                more: list[Atom] = []
+                if self.example.bounded and leaf in unchecked.bounded:
+                    form, more = "fabs({1})<={2}?{0}:(float)NAN", [self.arrays.entry(bound, ())]
+                elif (memory, i) in lasting(atom):
+                    continue
                 at = next(turn)
                 so_far = self.build.load(self.watch, at)
-                more = [self.arrays.entry(bound, ())] if "{2}" in form else []
                 self.build.store(self.watch, at, self.build.let("float", form, so_far, atom, *more))
 
     def _on_stack(self, name: str, leaf: ShapedType) -> Strided:

@@ -1,4 +1,7 @@
-"""Passes over the statements of a step for a GPU: merge the halves of symmetric matrices, split the step in two.
+"""Passes over the statements of a step for a GPU: fuse, merge halves of symmetric matrices, split the step in two.
+
+*Fusing.* A product that a single sum takes is computed with it, with one rounding, as XLA does on a GPU. This comes
+first, so that all kernels of a step have the same bits.
 
 *Merging.* Entries (i, j) and (j, i) of the state are twins if a step computes equal numbers for them whenever all twins
 are equal. All pairs are candidates at first, and those that a step distinguishes are dropped until none is left to
@@ -12,18 +15,65 @@ table.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from twoclock.codegen import ir
 from twoclock.codegen.ir import Atom, Buffer, Let, Load, OffsetIndex, Plain, Statement, Store, Var
 
 Entry = tuple[Buffer, int]
 _COMMUTE = ("{0}+{1}", "{0}*{1}")
+_LASTING = (*_COMMUTE, "{0}-{1}", "{0}/{1}", "-{0}")
+_FUSED = {"double": "fma", "float": "fmaf"}
 _WIDE = ("double", "int64_t", "uint64_t")
 # A function or a quotient: many instructions, and for a quotient's rare cases a branch.
 _EXPENSIVE = re.compile(r"\w\(|/")
+
+
+def fuse_products(statements: list[Statement]) -> list[Statement]:
+    """Compute each product that is used once, in a sum or a difference, together with it."""
+    uses = Counter(a for s in ir.walk(statements) for a in ir.operands(s))
+    return _fuse_block(statements, uses)
+
+
+def _fuse_block(statements: list[Statement], uses: Counter[Atom | ir.Index]) -> list[Statement]:
+    products = {s.var: s for s in statements if isinstance(s, Let) and s.form == "{0}*{1}" and uses[s.var] == 1}
+    fused: set[Var] = set()
+
+    def fuse(s: Let) -> Let:
+        sign = s.form[3:4] if s.form in ("{0}+{1}", "{0}-{1}") and s.var.c in _FUSED else ""
+        for i in (1, 0) if sign else ():
+            product, other = products.get(cast(Var, s.args[i])), s.args[1 - i]
+            if product is not None:
+                fused.add(product.var)
+                first, last = ("-{0}", "{2}") if (sign, i) == ("-", 1) else ("{0}", f"{sign}{{2}}".removeprefix("+"))
+                return replace(s, form=f"{_FUSED[s.var.c]}({first},{{1}},{last})", args=(*product.args, other))
+        return s
+
+    done = [
+        fuse(s) if isinstance(s, Let)
+        else ir.map_blocks(s, lambda block: _fuse_block(block, uses)) if isinstance(s, ir.Nested)
+        else s
+        for s in statements
+    ]  # fmt: skip
+    return [s for s in done if not (isinstance(s, Let) and s.var in fused)]
+
+
+def find_lasting(statements: Iterable[Statement], states: Container[Buffer]) -> Callable[[Atom], set[Entry]]:
+    """Find the entries of the state that pass on to a number that they are not finite.
+
+    Sums, differences and products do, and quotients to which such a number is the numerator.
+    """
+    known: dict[Atom, set[Entry]] = {}
+    for s in statements:
+        if isinstance(s, Load) and s.memory in states and isinstance(s.index, int):
+            known[s.var] = {(s.memory, s.index)}
+        elif isinstance(s, Let) and s.form in _LASTING:
+            args = s.args[:1] if s.form == "{0}/{1}" else s.args
+            known[s.var] = set[Entry]().union(*(known.get(a, set()) for a in args))
+    return lambda atom: known.get(atom, set())
 
 
 def merge_twins(
@@ -75,7 +125,8 @@ class _ValueNumbers:
     def _key(self, s: Let | Load) -> Hashable:
         if isinstance(s, Let):
             args = [self._of(a) for a in s.args]
-            return s.var.c, s.form, *(sorted(args, key=repr) if s.form in _COMMUTE else args)
+            commute = len(args) if s.form in _COMMUTE else 2 if s.form.startswith("fma") else 0
+            return s.var.c, s.form, *sorted(args[:commute], key=repr), *args[commute:]
         if isinstance(s.index, int) and s.memory in self.states:
             return self.twins.get((s.memory, s.index), (s.memory, s.index))
         if not s.memory.table:

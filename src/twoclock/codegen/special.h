@@ -1,7 +1,7 @@
 /* Special functions in plain C, without branches, so that lanes go through them side by side.
 
-   One text serves every compiler: no library is asked, no multiplication is fused with an addition, and the same
-   argument gives the same bits in one lane or in sixteen, on a CPU or on a GPU. Formulas and coefficients follow fdlibm
+   One text serves every compiler: no library is asked, and the same argument gives the same bits in one lane or in
+   sixteen. On a GPU a few products are fused with the sums that take them, always the same ones. Formulas and coefficients follow fdlibm
    (Sun Microsystems, 1993) for exp, expm1, log, pow, sin and cos, and Giles (Approximating the erfinv function, GPU
    Computing Gems, 2011) for the inverse of the error function. */
 #ifdef __CUDACC_RTC__
@@ -42,6 +42,12 @@ FN int32_t clip64(int64_t i, int64_t most) {
   if (__builtin_expect((uint64_t)i > (uint64_t)most, 0)) { __asm__ volatile("" : "+r"(i)); return i < 0 ? 0 : (int32_t)most; }
   return (int32_t)i;
 }
+#endif
+/* A product and a sum, with one rounding on a GPU. */
+#ifdef __CUDACC_RTC__
+#define MAD(a, b, c) fma(a, b, c)
+#else
+#define MAD(a, b, c) ((a) * (b) + (c))
 #endif
 FN uint64_t bits64(double x) { union { double d; uint64_t u; } v; v.d = x; return v.u; }
 FN double float64(uint64_t x) { union { double d; uint64_t u; } v; v.u = x; return v.d; }
@@ -187,10 +193,11 @@ FN double tc_log(double x) {
              - (x < 2.2250738585072014e-308 ? 54.0 : 0.0);
   double f = float64((u & 0x000fffffffffffffull) + 0x3fe6a09e00000000ull) - 1.0;
   double half = 0.5 * f * f, s = f / (2.0 + f), z = s * s, w = z * z;
-  double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-  double odd = z * (6.666666666666735130e-01 + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01
-               + w * 1.479819860511658591e-01)));
-  double y = k * 6.93147180369123816490e-01 - ((half - (s * (half + (even + odd)) + k * 1.90821492927058770002e-10)) - f);
+  double even = w * MAD(w, MAD(w, 1.531383769920937332e-01, 2.222219843214978396e-01), 3.999999999940941908e-01);
+  double odd = z * MAD(w, MAD(w, MAD(w, 1.479819860511658591e-01, 1.818357216161805012e-01), 2.857142874366239149e-01),
+                       6.666666666666735130e-01);
+  double rest = half - MAD(s, half + (even + odd), k * 1.90821492927058770002e-10);
+  double y = MAD(k, 6.93147180369123816490e-01, -(rest - f));
   y = x > 1.7976931348623157e308 ? x : y;
   y = x > 0.0 ? y : (x == 0.0 ? -INFINITY : NAN);
   return y;
@@ -333,18 +340,18 @@ FN double erf_inv_depth(double x) { return -tc_log((1.0 - x) * (1.0 + x)); }
 FN double erf_inv_middle(double x, double w) {
   double a = w - 3.125;
   double a2 = a * a, a4 = a2 * a2;
-  double p0 = (((((1.2858480715256400167e-18 * a4 + 6.6376381343583238325e-15) * a4
-      + -1.2975133253453532498e-11) * a4 + -2.9070369957882005086e-08) * a4 + 0.0001867342080340571352) * a4
-      + 1.6536545626831027356);
-  double p1 = (((((-1.685059138182016589e-19 * a4 + 2.0972767875968561637e-17) * a4
-      + 2.6335093153082322977e-12) * a4 + -4.1126339803469836976e-09) * a4 + -1.3882523362786468719e-05) * a4
-      + 0.24015818242558961693);
-  double p2 = (((((-3.6444120640178196996e-21 * a4 + -1.333171662854620906e-16) * a4
-      + -8.1519341976054721522e-14) * a4 + 1.051212273321532285e-09) * a4 + -1.3654692000834678645e-06) * a4
-      + -0.0060336708714301490533);
-  double p3 = ((((1.115787767802518096e-17 * a4 + -4.0545662729752068639e-14) * a4
-      + -5.4154120542946279317e-11) * a4 + 4.2347877827932403518e-07) * a4 + -0.00074070253416626697512);
-  double p = (p0 + p1 * a) + (p2 + p3 * a) * a2;
+  double p0 = MAD(MAD(MAD(MAD(MAD(1.2858480715256400167e-18, a4, 6.6376381343583238325e-15), a4,
+      -1.2975133253453532498e-11), a4, -2.9070369957882005086e-08), a4, 0.0001867342080340571352), a4,
+      1.6536545626831027356);
+  double p1 = MAD(MAD(MAD(MAD(MAD(-1.685059138182016589e-19, a4, 2.0972767875968561637e-17), a4,
+      2.6335093153082322977e-12), a4, -4.1126339803469836976e-09), a4, -1.3882523362786468719e-05), a4,
+      0.24015818242558961693);
+  double p2 = MAD(MAD(MAD(MAD(MAD(-3.6444120640178196996e-21, a4, -1.333171662854620906e-16), a4,
+      -8.1519341976054721522e-14), a4, 1.051212273321532285e-09), a4, -1.3654692000834678645e-06), a4,
+      -0.0060336708714301490533);
+  double p3 = MAD(MAD(MAD(MAD(1.115787767802518096e-17, a4, -4.0545662729752068639e-14), a4,
+      -5.4154120542946279317e-11), a4, 4.2347877827932403518e-07), a4, -0.00074070253416626697512);
+  double p = MAD(MAD(p3, a, p2), a2, MAD(p1, a, p0));
   return p * x;
 }
 FN double erf_inv_tail(double x, double w) {

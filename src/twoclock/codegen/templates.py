@@ -36,7 +36,7 @@ _PASSES = 16
 # Steps of up to this many lines run two at a time, so that independent work of the second overlaps with the first. For
 # longer ones the registers do not suffice. The limit for the rest of a split step is lower, since it has more in
 # flight.
-_SHORT, _SHORT_REST = 800, 600
+_SHORT, _SHORT_REST = 600, 360
 # The number of blocks for which the registers of a processor must suffice.
 _BOUNDS = f" __launch_bounds__({MANY},3)"
 # Bytes of a table that a block copies to shared memory, and of all such tables.
