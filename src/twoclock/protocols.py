@@ -209,6 +209,15 @@ class Method(ABC):
         """The data for the intervals of its outputs, by kind; recorded too (see ``intervals``)."""
         return {}
 
+    @property
+    def bounds_steps(self) -> bool:
+        """Whether ``bound_step`` holds."""
+        return False
+
+    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
+        """A bound on all numbers of the state after step k, from one on those before it and those of F and G."""
+        raise NotImplementedError
+
     def knows(self, member: str) -> bool:
         """Whether the method defines ``report`` or ``track`` itself."""
         return getattr(type(self), member) is not getattr(Method, member)

@@ -65,12 +65,17 @@ def descend(x: Sum, size: Sizes, direction: PyTree) -> Sum:
 
 
 def blend(mean: Sum, weight: Sizes, value: PyTree) -> Sum:
-    """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives exactly the value."""
+    """``(1 − weight)·mean + weight·value``. In float64 a weight of 1 gives exactly the value.
+
+    In float32, where 1 − weight is soon 1, the mean moves by its difference from the value.
+    """
     weights = jax.tree.broadcast(weight, mean.value)
     if mean.residue is not None:
         return add(mean, jax.tree.map(lambda m, v, w: _like(w, m) * (_like(v, m) - m), mean.value, value, weights))
 
     def one(m: Array, v: ArrayLike, w: Scalar) -> Array:
+        if m.dtype != jnp.float64:
+            return m + _like(w, m) * (_like(v, m) - m)
         return (1 - _like(w, m)) * m + _like(w, m) * _like(v, m)
 
     return Sum(jax.tree.map(one, mean.value, value, weights), None)

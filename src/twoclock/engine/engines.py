@@ -22,7 +22,7 @@ import numpy as np
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from twoclock import prng, validation
-from twoclock.engine import lane_program
+from twoclock.engine import lane_program, large_lane
 from twoclock.engine.c_engine import TOO_SHORT, CEngine
 from twoclock.engine.cuda_engine import CudaEngine
 from twoclock.engine.protocol import (
@@ -176,27 +176,38 @@ class Group:
         self.capacity = 1 << at_most.bit_length() - 1  # a power of two
         self.stride = min(block or self.capacity, self.capacity)
         self._drawn: tuple[int, PyTree] = (-1, None)
+        self._large: bool | None = None
 
     def _here(self, tree: PyTree) -> PyTree:
         return tree if self.device is None else jax.device_put(tree, self.device)
 
     def place(self, carry: LaneState) -> LaneState:
+        if carry.alive.shape == (1, 1):  # it may be large, and is not copied
+            return self._here(jax.tree.map(jnp.asarray, carry))
         return self._here(jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[self.where]), carry))
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
+        if self._large is None:
+            self._large = large_lane.serves(self.methods, carry, self.bound)
         due = due_steps(self.methods, carry.state, lo, hi)
-        while lo < hi:
+        while True:
             first = lo - lo % self.stride
             if self._drawn[0] != first:
                 sizes = {"size": self.stride, "capacity": self.capacity}
                 self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
             stop = min(hi, first + self.stride, *(k + 1 for k in due[:1]))
             span = np.asarray([first, lo - first, stop - first], np.int32)
-            carry = _advance(self.instances, self.methods, carry, self._drawn[1], span, self.bound)
+            ended = False
+            if self._large and bool(carry.alive):
+                carry, ended = large_lane.advance(self.instances, self.methods, carry, self._drawn[1], span)
+                span[1] = carry.last.item() - first
+            if not ended:
+                carry = _advance(self.instances, self.methods, carry, self._drawn[1], span, self.bound)
             lo = stop
             if due and lo == due[0] + 1:
                 carry = self._here(refine_lanes(self.methods, carry, due.pop(0), self.bound))
-        return jax.block_until_ready(carry)
+            if lo >= hi:
+                return jax.block_until_ready(carry)
 
     def measure(self, carry: LaneState) -> Row:
         return measure_lanes(self.instances, self.methods, carry)

@@ -141,6 +141,7 @@ def drive(
             del rows[bisect_left(marks, step) :]  # a mark at this very step is measured again
         saved = time.monotonic()
         parts = [program.place(carry) for program in chosen.programs]
+        carry = None  # one of many numbers is used up
         stride = chosen.programs[0].stride
 
         def pause(row: Row | None = None, ends: bool = False) -> None:
@@ -183,7 +184,8 @@ def drive(
             found = [program.measure(part) for program, part in zip(chosen.programs, parts, strict=True)]
             rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
             if first == step < marks[-1]:
-                advance(step + 1)  # only for the compilation: from here on a user's function may change what F reads
+                # No step, only the compilation: from here on a user's function may change what F reads.
+                parts = advance(step)
             enough = until is not None and until(rows, partial(_join_carries, chosen.programs, parts))
             pause(rows[-1], ends=enough or mark == marks[-1])
             if enough:

@@ -40,6 +40,9 @@ if jax.__version_info__ < (0, 11):
 # they share no number.
 _QUICKLY_MEASURED = 1 << 12
 
+# Seeds whose history is put together at once.
+_TOGETHER = 1 << 10
+
 
 @runtime_checkable
 class Operators(Protocol):
@@ -290,8 +293,16 @@ def history_columns(
     return {
         "seed": np.repeat(np.asarray(seeds, np.int64), len(marks)),
         "step": np.tile(np.asarray(marks, np.int64), len(seeds)),
-        **{name: np.stack([row[name][method, : len(seeds)] for row in rows], axis=1).ravel() for name in rows[0]},
+        **{name: _by_seed([row[name][method, : len(seeds)] for row in rows]) for name in rows[0]},
     }
+
+
+def _by_seed(marks: Sequence[np.ndarray]) -> np.ndarray:
+    """Put the marks inside the seeds, a few seeds at a time: what is written then stays in a core's own cache."""
+    found = np.empty((len(marks[0]), len(marks)), np.result_type(*marks))
+    for at in range(0, len(found), _TOGETHER):
+        np.stack([mark[at : at + _TOGETHER] for mark in marks], axis=1, out=found[at : at + _TOGETHER])
+    return found.ravel()
 
 
 def diverged_by(carry: LaneState, method: int, seeds: int, marks: Sequence[int]) -> np.ndarray:
@@ -315,7 +326,10 @@ class Program(Protocol):
         """Select its part of the carry of all lanes, and transfer it to its device."""
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
-        """Run steps lo … hi−1 to the end. It is called from a separate thread."""
+        """Run steps lo … hi−1 to the end, or just compile if there are none. It is called from a separate thread.
+
+        The carry may be used up.
+        """
 
     def measure(self, carry: LaneState) -> Row:
         """The metrics of its lanes, each methods × seeds."""

@@ -130,13 +130,21 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
 
 
 def _cast(tree: PyTree) -> PyTree:
-    """Convert all numbers to arrays, the floats in the precision of the run."""
+    """Convert all numbers to arrays, the floats in the precision of the run; what occurs twice is transferred once."""
+    known: dict[int, jax.Array] = {}
 
     def cast(leaf: object) -> jax.Array:
+        if id(leaf) not in known:
+            known[id(leaf)] = transfer(leaf)
+        return known[id(leaf)]
+
+    def transfer(leaf: object) -> jax.Array:
         array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         floating = jnp.issubdtype(array.dtype, jnp.floating)
-        # Transferred without conversion; ``jnp.asarray`` would compile a program per shape.
-        return jax.device_put(array.astype(jnp.result_type(float)) if floating else array)
+        # Transferred without conversion; ``jnp.asarray`` would compile a program per shape. On a CPU JAX may keep
+        # reading the array that it is given, which the user may change.
+        copy = jax.default_backend() == "cpu"
+        return jax.device_put(array.astype(jnp.result_type(float), copy=copy) if floating else array)
 
     return jax.tree.map(cast, tree)
 

@@ -7,6 +7,7 @@ size belongs to the method, so ``optax.adam(1e-3)``, which has one and flips the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -164,13 +165,34 @@ def check_transformation(what: str, transform: object, variable: PyTree = None) 
             )
 
 
+class PlainSteps(Method):
+    """A method that moves θ and ω by α and β times directions, which are F and G or weighted means of them."""
+
+    alpha: StepSize
+    beta: LevelSizes
+    transform_theta: Transformation | None
+    transform_omega: Transformation | None
+    project_theta: Projection | None
+    project_omega: Projection | None
+
+    @property
+    def bounds_steps(self) -> bool:
+        changed = self.transform_theta, self.transform_omega, self.project_theta, self.project_omega
+        return all(change is None for change in changed)
+
+    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
+        sizes = jax.tree.leaves((self.alpha(k), self.beta(k)))
+        # A little more, for rounding.
+        return 1.001 * (1 + reduce(jnp.maximum, sizes)) * largest
+
+
 @pytree
 class StandardState(Both[MovedVariable]):
     pass
 
 
 @pytree
-class Standard(Method):
+class Standard(PlainSteps):
     """The standard method: both variables step along the noisy operators.
 
         θ ← θ − α_k F(θ, ω, X)
@@ -244,7 +266,7 @@ class FastState(Both[MovedVariable]):
 
 
 @pytree
-class Fast(Method):
+class Fast(PlainSteps):
     """The fast two-time-scale stochastic gradient method.
 
         θ ← θ − α_k f
@@ -295,7 +317,8 @@ class Fast(Method):
         fast = start("omega", omega, self.transform_omega, self.project_omega)
         f = start_average("f0", self.f0, "θ", slow.value)
         g = start_average("g0", self.g0, "ω", fast.value)
-        return FastState(slow, fast, tree_math.start(f), tree_math.start(g))
+        # A relative error of a mean moves no root, so it needs no residue.
+        return FastState(slow, fast, Sum(f, None), Sum(g, None))
 
     def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Scalar) -> FastState:
         theta, omega, f, g = state.theta, state.omega, state.mean_F, state.mean_G

@@ -1,0 +1,105 @@
+"""The loop of a single lane with many numbers: what the usual loop gives, with one copy of the state."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twoclock as tc
+from twoclock.engine import engines, large_lane
+from twoclock.engine.run_batch import Lanes, make_instances
+
+MANY = large_lane.MANY_NUMBERS
+
+
+def problem(force=lambda theta, x: theta - x):
+    """θ tracks noise; ω follows θ."""
+    return tc.problems.custom(
+        F=lambda theta, omega, x: force(theta, x),
+        G=lambda theta, omega, x: omega - theta.sum() / MANY,
+        noise=lambda key: jax.random.normal(key),
+        theta=np.linspace(-1, 1, MANY),
+        omega=0.0,
+        measure=lambda theta, omega: {"first": theta[0]},
+    )
+
+
+def walk(monkeypatch, large, problem, method, marks, **options):
+    """A run in one of the two loops, and how often each of them was called."""
+    calls = {"large": 0, "usual": 0}
+    usual, loop = engines._advance, large_lane._loop
+
+    def count(name, function):
+        def counted(*args):
+            calls[name] += 1
+            return function(*args)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, "_advance", count("usual", usual))
+        patch.setattr(large_lane, "_loop", count("large", loop))
+        if not large:
+            patch.setattr(large_lane, "MANY_NUMBERS", np.inf)
+        run = tc.solve(problem, method, marks[-1], 1, marks=marks, engine="xla", **options)
+    return run, calls
+
+
+METHODS = {"standard": tc.Standard(0.1, 0.2), "fast": tc.Fast("2/(k+20)", "4/(k+20)", "10/(k+20)")}
+METHODS["polyak"] = tc.Fast(0.1, 0.2, 0.3, order="fresh")
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+def test_the_result_is_that_of_the_usual_loop(method, precision, monkeypatch):
+    ours, theirs = (
+        walk(monkeypatch, large, problem(), method, [3, 40, 150], precision=precision) for large in (True, False)
+    )
+    assert ours[1]["usual"] == theirs[1]["large"] == 0 < ours[1]["large"]
+    np.testing.assert_allclose(ours[0].theta, theirs[0].theta, rtol=1e-5 if precision == "float32" else 1e-12)
+    assert ours[0].history.equals(theirs[0].history) or np.allclose(ours[0].history, theirs[0].history, rtol=1e-5)
+
+
+def test_a_lane_that_diverges_stops_where_it_does_in_the_usual_loop(monkeypatch):
+    """F overflows once the noise is large enough."""
+    wild = problem(lambda theta, x: theta * jnp.exp(jnp.where(x > 2.0, 800.0, 0.0)))
+    ours, theirs = (walk(monkeypatch, large, wild, METHODS["standard"], [10, 400]) for large in (True, False))
+    assert ours[1]["usual"] > 0
+    assert ours[0].diverged.all()
+    assert 0 < ours[0].last_step[0] == theirs[0].last_step[0] < 400
+    np.testing.assert_allclose(ours[0].theta, theirs[0].theta, rtol=1e-12)
+    assert np.isfinite(ours[0].theta).all()
+
+
+def test_a_lane_with_large_numbers_goes_on(monkeypatch):
+    """Beyond the bound nothing is known, and the usual loop looks."""
+    far = problem(lambda theta, x: -1e31 + 0 * theta)
+    ours, theirs = (walk(monkeypatch, large, far, METHODS["standard"], [10, 100]) for large in (True, False))
+    assert ours[1]["usual"] > 0
+    assert not ours[0].diverged.any()
+    np.testing.assert_allclose(ours[0].theta, theirs[0].theta, rtol=1e-12)
+    assert ours[0].theta.min() > 1e31
+
+
+def test_methods_that_change_directions_take_the_usual_loop(monkeypatch):
+    inside = tc.Standard(0.1, 0.2, project_theta=lambda theta: jnp.clip(theta, -2, 2))
+    assert walk(monkeypatch, True, problem(), inside, [40])[1]["large"] == 0
+    assert walk(monkeypatch, True, problem(), METHODS["standard"], [40], bound=10.0)[1]["large"] == 0
+
+
+def test_the_state_is_held_once():
+    with jax.enable_x64(False):
+        lanes = Lanes.of(make_instances(problem(), (0,)), [METHODS["fast"]], (0,), None)
+        (group,) = engines.Xla().compile(lanes)
+        carry = group.place(engines.start(lanes))
+        before = carry.state.theta
+        bytes_ = sum(leaf.nbytes for leaf in jax.tree.leaves(carry.state))
+        after = group.advance(carry, 0, 10)
+        noise = group._drawn[1]
+        rest = after.env, after.alive, after.last
+        span = np.asarray([0, 0, 10], np.int32)
+        lowered = large_lane._loop.jitted.lower(group.instances, group.methods, after.state, rest, noise, span)
+        memory = lowered.compile().memory_analysis()
+    assert before.is_deleted()
+    assert memory.alias_size_in_bytes >= bytes_
+    assert memory.temp_size_in_bytes < bytes_
