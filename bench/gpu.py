@@ -1,8 +1,9 @@
 """What the engines do on a GPU, as ratios, in one run. Each part runs in a separate process and prints its lines.
 
-    python bench/gpu.py              # everything, in less than eight minutes on an H200
+    python bench/gpu.py              # everything, in some ten minutes on an H200
     python bench/gpu.py lqr scan     # some parts
     python bench/gpu.py --small      # small sizes, also on a CPU: that the parts run at all
+    python bench/gpu.py --quick lqr whole networks    # fewer repeats, in less than six minutes
 
 It uses the installed JAX and cupy and prints their versions. A part that cannot run says why in one line, and the
 others run. No network or installation is needed. If the machine lacks pandas, python-dateutil, jaxtyping,
@@ -30,8 +31,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Line = dict[str, object]
-SMALL = False
-SECONDS = {"lqr": 180, "networks": 60}  # that a process of a part may take
+SMALL = QUICK = False
+SECONDS = {"lqr": 180, "networks": 60, "promises": 180}  # that a process of a part may take
 
 
 def show_versions() -> Iterator[Line]:
@@ -66,11 +67,12 @@ def time_lanes(name: str, seed_counts: dict[int, int]) -> Iterator[Line]:
     for seeds, steps in seed_counts.items():
         ours = Timed(workload, seeds, CudaEngine() if on_gpu() else CEngine())
         ours.walk(10)
-        line: Line = {"work": name, "seeds": seeds, "ours, ns": device.slope(ours.walk, steps, seeds)}
+        repeats = 1 if QUICK else 3
+        line: Line = {"work": name, "seeds": seeds, "ours, ns": device.slope(ours.walk, steps, seeds, repeats)}
         if on_gpu():
             for label, options in (("by hand", ()), ("by hand unfused", ("--fmad=false",))):
                 hand = device.BY_HAND[workload](seeds, options)
-                line[f"{label}, ns"] = device.slope(hand.walk, steps, seeds)
+                line[f"{label}, ns"] = device.slope(hand.walk, steps, seeds, repeats)
                 line[f"ours / {label}"] = line["ours, ns"] / line[f"{label}, ns"]
             hand.walk(steps)
             line["difference"] = device.difference(ours.numbers(steps)[:, : hand.end.shape[1]], hand.end.get())
@@ -197,17 +199,30 @@ def time_scan() -> Iterator[Line]:
     }  # fmt: skip
 
 
+def network_sizes() -> dict[str, int]:
+    return {"0.3": 3} if SMALL else {"0.3": 500, "2": 300, "20": 60}
+
+
+def measure_network(kind: str, millions: str, way: str, steps: int, without: tuple[str, ...] = ()) -> Line:
+    asked = f"networks.measure({kind!r}, {millions!r}, {way!r}, {steps}, {without!r})"
+    code = f"import json, networks; print(json.dumps({asked}))"
+    return in_process([sys.executable, "-c", code], SECONDS["networks"])[-1]
+
+
+def time_promises() -> Iterator[Line]:
+    """What the looks for numbers that are not finite, and the residues, cost a step of a network."""
+    for millions, steps in network_sizes().items():
+        if millions != "2":
+            for without in (("checks",), ("checks", "residues")):
+                line = {"million weights": millions, "without": " and ".join(without)}
+                yield {**line, **measure_network("minimax", millions, "ours", steps, without)}
+
+
 def time_networks() -> Iterator[Line]:
     """Bilevel and minimax problems with networks beside loops by hand: ratios of time and of memory."""
-    sizes = {"0.3": 3} if SMALL else {"0.3": 500, "2": 300, "20": 60}
     for kind in ("bilevel", "minimax"):
-        for millions, steps in sizes.items():
-            found = {}
-            for way in ("by hand", "ours"):
-                asked = f"networks.measure({kind!r}, {millions!r}, {way!r}, {steps})"
-                code = f"import json, networks; print(json.dumps({asked}))"
-                lines = in_process([sys.executable, "-c", code], SECONDS["networks"])
-                found[way] = lines[-1]
+        for millions, steps in network_sizes().items():
+            found = {way: measure_network(kind, millions, way, steps) for way in ("by hand", "ours")}
             if any("failed" in line for line in found.values()):
                 yield {"work": kind, "million weights": millions, **{w: str(line) for w, line in found.items()}}
                 continue
@@ -232,6 +247,7 @@ PARTS = {
     "whole": time_whole,
     "scan": time_scan,
     "networks": time_networks,
+    "promises": time_promises,
     "figure_1": lambda: lanes_of("figure_1"),
 }
 
@@ -256,20 +272,21 @@ def in_process(command: list[str], seconds: float) -> list[Line]:
 
 
 def main() -> None:
-    global SMALL
+    global SMALL, QUICK
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is named")
     options.add_argument("--small", action="store_true", help="small sizes")
+    options.add_argument("--quick", action="store_true", help="fewer repeats")
     options.add_argument("--here", action="store_true", help="in this process, one part, lines as JSON")
     given = options.parse_args()
-    SMALL = given.small
+    SMALL, QUICK = given.small, given.quick
     if given.here:
         for line in PARTS[given.parts[0]]():
             print(json.dumps(line), flush=True)
         return
     found, began = {}, time.perf_counter()
     for part in given.parts or PARTS:
-        flags = ["--here", *(["--small"] if given.small else [])]
+        flags = ["--here", *(f"--{name}" for name in ("small", "quick") if getattr(given, name))]
         limit = 400 if part == "networks" else SECONDS.get(part, 90)
         found[part] = in_process([sys.executable, __file__, *flags, part], limit)
         print(f"\n{part}, after {time.perf_counter() - began:.0f} s", flush=True)

@@ -76,7 +76,8 @@ class Timed:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max(len(self.programs), 1)) as pool:
-            return advance_all(pool, self.programs, self.begin, 0, steps)
+            begin = jax.tree.map(lambda leaf: leaf.copy(), self.begin)  # a program may use it up
+            return advance_all(pool, self.programs, begin, 0, steps)
 
     def theta(self, steps: int) -> np.ndarray:
         parts = [np.asarray(jax.tree.leaves(carry.state.theta)[0])[0] for carry in self.walk(steps)]
