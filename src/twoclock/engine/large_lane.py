@@ -13,6 +13,7 @@ from functools import reduce
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from twoclock import tree_math
 from twoclock.engine.protocol import LaneState, is_table
@@ -98,7 +99,7 @@ _loop = StoredFunction(_advance, donate_argnames="state")
 
 
 def advance(
-    instances: Instances, methods: Method, carry: LaneState, noise: PyTree, span: jax.Array
+    instances: Instances, methods: Method, carry: LaneState, noise: PyTree, span: np.ndarray
 ) -> tuple[LaneState, bool]:
     """Run a span of steps and use up the state; return whether it came to the end."""
     state, rest, going = _loop(instances, methods, carry.state, (carry.env, carry.alive, carry.last), noise, span)
