@@ -4,7 +4,7 @@ The usual loop makes the next state, reads all of it to see whether it is finite
 last. For networks that costs more memory and time than the step itself. Here a bound on all numbers of the state is
 measured every few steps, and between them it grows by what the method says of its steps and by the largest numbers of F
 and G. While the bound is far from overflow the next state is finite without a look at it. Otherwise the lane stops
-before the step, and the usual loop goes on from there: no result differs.
+before the step, and the usual loop continues from there: no result differs.
 """
 
 from __future__ import annotations

@@ -165,25 +165,16 @@ def check_transformation(what: str, transform: object, variable: PyTree = None) 
             )
 
 
-class PlainSteps(Method):
-    """A method that moves θ and ω by α and β times directions, which are F and G or weighted means of them."""
+def has_plain_moves(method: Standard | Fast) -> bool:
+    """Whether θ and ω move by a step size times F, G or weighted means of them."""
+    changed = method.transform_theta, method.transform_omega, method.project_theta, method.project_omega
+    return all(change is None for change in changed)
 
-    alpha: StepSize
-    beta: LevelSizes
-    transform_theta: Transformation | None
-    transform_omega: Transformation | None
-    project_theta: Projection | None
-    project_omega: Projection | None
 
-    @property
-    def bounds_steps(self) -> bool:
-        changed = self.transform_theta, self.transform_omega, self.project_theta, self.project_omega
-        return all(change is None for change in changed)
-
-    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
-        sizes = jax.tree.leaves((self.alpha(k), self.beta(k)))
-        # A little more, for rounding.
-        return 1.001 * (1 + reduce(jnp.maximum, sizes)) * largest
+def bound_moves(method: Standard | Fast, largest: Scalar, k: Scalar) -> Scalar:
+    """A bound on all numbers after such moves, from one on those before and on F and G."""
+    sizes = jax.tree.leaves((method.alpha(k), method.beta(k)))
+    return 1.001 * (1 + reduce(jnp.maximum, sizes)) * largest  # a little more, for rounding
 
 
 @pytree
@@ -192,7 +183,7 @@ class StandardState(Both[MovedVariable]):
 
 
 @pytree
-class Standard(PlainSteps):
+class Standard(Method):
     """The standard method: both variables step along the noisy operators.
 
         θ ← θ − α_k F(θ, ω, X)
@@ -218,6 +209,13 @@ class Standard(PlainSteps):
     transform_omega: Transformation | None = checked(check_transformation, default=None, static=True)
     project_theta: Projection | None = checked(check_projection, default=None, static=True)
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
+
+    @property
+    def bounds_steps(self) -> bool:
+        return has_plain_moves(self)
+
+    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
+        return bound_moves(self, largest, k)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
         slow = start("theta", theta, self.transform_theta, self.project_theta)
@@ -266,7 +264,7 @@ class FastState(Both[MovedVariable]):
 
 
 @pytree
-class Fast(PlainSteps):
+class Fast(Method):
     """The fast two-time-scale stochastic gradient method.
 
         θ ← θ − α_k f
@@ -311,6 +309,13 @@ class Fast(PlainSteps):
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
     f0: PyTree = checked(read_average, default=None)
     g0: PyTree = checked(read_average, default=None)
+
+    @property
+    def bounds_steps(self) -> bool:
+        return has_plain_moves(self)
+
+    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
+        return bound_moves(self, largest, k)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
         slow = start("theta", theta, self.transform_theta, self.project_theta)
