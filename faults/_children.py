@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -12,6 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+_MOST = 16 << 30
+
+
+def limit_memory() -> None:
+    """Limit the memory that this process and its children can ask for: one that grows fast would end all others."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (_MOST if hard == resource.RLIM_INFINITY else min(_MOST, hard), hard))
 
 
 def twoclock(*args: str | Path, module: str = "twoclock", **options: object) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import twoclock as tc
+from faults._children import limit_memory
 
 
 def foreign(call: Callable[[], Any]) -> str | None:
@@ -39,6 +40,7 @@ def differs(ours: Any, truth: Any, tolerance: float = 1e-6) -> str | None:
 def main() -> None:
     name, seed, first, last = sys.argv[1], *map(int, sys.argv[2:5])
     warnings.simplefilter("ignore")
+    limit_memory()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a trial prints is not part of the answer
     module = importlib.import_module(f"faults.{name}")

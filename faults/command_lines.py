@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from faults._children import limit_memory
 from faults.campaign import Trial
 
 NAME = "command lines"
@@ -170,13 +171,15 @@ def _try(folder: Path, args: list[str], variables: dict[str, str | None], stream
         environment.pop(name, None)
         if value is not None:
             environment[name] = value
+    if limit.startswith("ulimit -f"):  # Python 3.11 would leave half a .pyc file for every later process
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     script = f'{limit or ":"}; exec "$@" {stream}' if "|" not in stream else f'set -o pipefail; "$@" {stream}'
     command = ["/bin/bash", "-c", script, "bash", sys.executable, "-c", PROGRAM, *args]
     what = f"{variables} {limit} {stream} {[word[:40] for word in args]}"
     try:
         child = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace", timeout=300,
-            check=False,
+            check=False, preexec_fn=limit_memory,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"{what}: no end after five minutes"

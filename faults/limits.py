@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import tempfile
 from pathlib import Path
@@ -31,7 +32,11 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         given = (*command, "--out", out) if command[0] == "run" else command
-        end = twoclock(*given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder)
+        # Python 3.11 takes half a .pyc file for a whole one, and every later process would read it.
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"} if which == resource.RLIMIT_FSIZE else None
+        end = twoclock(
+            *given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder, env=environment
+        )
         trouble = complaint(end)
         if trouble is None and command[0] == "run" and end.returncode:  # what it left is not in the way
             trouble = complaint(twoclock(*way_on(end.stderr, given), cwd=folder), (0,))

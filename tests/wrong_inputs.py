@@ -129,7 +129,7 @@ CALLS = [
         "lam_g": ("`lam_g`", [1.5, "x"]), "order": (r"`Fast\(order=…\)` must be", ["new", None, 1, ["paper"]]),
         "transform_theta": ("transform_theta", [3, "adam", lambda g: g]),
         "project_omega": ("project_omega", [3, "simplex"]),
-        "f0": (r"`Fast\(f0=…\)", ["1", 1j, NAN, np.array([INF]), {"a": "x"}, [lambda k: k]]),
+        "f0": (r"`Fast\(f0=…\)", ["1", 1j, NAN, np.array([INF]), {"a": "x"}, [lambda k: k], DEEP]),
     }),
     (tc.Standard, {}, {"alpha": ("`alpha`", ["1/k", -1, None]), "beta": ("`beta", ["fast", [], [-1]])}),
     (tc.Polyak, {}, {"method": ("method=…|`method`", [3, None, tc.Fast, "fast"]),

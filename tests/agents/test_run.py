@@ -180,6 +180,7 @@ def test_an_unstable_plant_is_recorded_as_diverged():
             "`x0` must be",
         ),
         (lambda: tc.agents.run(Averager(), lambda a, b: a), "`env` must be a Gymnasium environment"),
+        (lambda: tc.agents.run(Averager(), functools.reduce(lambda e, _: [e], range(2000), 1.0)), "`env` must be a"),
         (lambda: tc.agents.run(Averager(), "NoSuch-v0"), "`env` must be the id of a Gymnasium environment"),
         (lambda: tc.agents.run(Averager(), Walk(), step_timeout=1.0), "`step_timeout` needs an environment .* already"),
         (lambda: tc.agents.run(Averager(), lambda: Walk(), seeds=2, processes=2), "`processes` needs an environment"),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import twoclock as tc
 from twoclock import prng
 from twoclock.codegen import compiler
 from twoclock.engine import stored_programs
@@ -157,3 +158,8 @@ def test_a_second_process_compiles_nothing_and_changes_no_setting(cache):
     assert int(compiled) >= 4
     assert int(again) == 0
     assert same == theta
+
+
+def test_a_run_without_jit_is_refused_in_one_line():
+    with jax.disable_jit(), pytest.raises(tc.InputError, match="`jax_disable_jit` is on"):
+        tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), 50, 2)

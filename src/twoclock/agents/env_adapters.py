@@ -359,6 +359,8 @@ def is_step_function(env: object) -> bool:
 
 
 def _takes(function: Any, count: int) -> bool:
+    if not callable(function):  # `signature` would put its repr, which may fail, into a message
+        return False
     try:
         inspect.signature(function).bind(*[None] * count)
     except (TypeError, ValueError):

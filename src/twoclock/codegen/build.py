@@ -124,7 +124,16 @@ def _trace(lane: Callable[..., Tree], example: Example) -> ClosedJaxpr:
     shapes = [jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype) for leaf in leaves]
     k = jax.ShapeDtypeStruct((), np.int32)
     bound = [jax.ShapeDtypeStruct((), jax.dtypes.canonicalize_dtype(np.float64))] if example.bounded else []
-    return jax.make_jaxpr(flat)(*shapes, k, *bound)
+    return with_own_constants(jax.make_jaxpr(flat)(*shapes, k, *bound))
+
+
+def with_own_constants(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The program with copies of the NumPy arrays in it.
+
+    JAX converts a NumPy array once for all traces that live, whatever the precision of each: a trace that is kept would
+    give its own to the user's next call.
+    """
+    return program.replace(consts=[np.array(a) if isinstance(a, np.ndarray) else a for a in program.consts])
 
 
 class _StackTooLarge(Exception):

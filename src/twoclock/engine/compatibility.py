@@ -123,7 +123,8 @@ def footprint(instances: Instances, method: Method) -> Footprint:
     problem = instances.example
     numbers = numbers_as_shapes(method)
     carry = jax.eval_shape(lambda problem, method: lane_start(problem, method, 0), problem, numbers)
-    row = jax.eval_shape(lane_metrics, problem, numbers, carry.state, carry.env)
+    # JAX keeps the trace of a function while it exists, and with it NumPy arrays in this precision: so a lambda.
+    row = jax.eval_shape(lambda *given: lane_metrics(*given), problem, numbers, carry.state, carry.env)
     # An instance is stored twice: among those of all seeds, and in its group.
     return Footprint(
         list(flatten_row(row)), _bytes((carry.state, carry.env)), 2 * _bytes(problem) if instances.per_seed else 0

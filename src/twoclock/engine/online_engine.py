@@ -10,7 +10,6 @@ import ctypes
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from twoclock.codegen.ir import Unsupported
 from twoclock.codegen.self_check import compare
 from twoclock.engine import lane_program
 from twoclock.engine.protocol import LaneState, Operators, learn
+from twoclock.engine.stored_programs import StoredFunction
 from twoclock.engine.tracing import digest_each, trace
 from twoclock.protocols import InputError, Method, PyTree, Scalar
 from twoclock.validation import short_repr
@@ -219,9 +219,8 @@ class _Xla:
 
     def __init__(self, live: Live, operators: Operators, method: Method, bound: float | None) -> None:
         self.live, self.x64 = live, bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-        self.walk = partial(
-            _walk, operators, method, bound=None if bound is None else np.float64(bound), program=live.traced.digest
-        )
+        limit, program = None if bound is None else np.float64(bound), live.traced.digest
+        self.walk = lambda *given: _walk(operators, method, limit, *given, program=program)
         self.block = live.layout.buffers(max(_XLA_NUMBERS // max(sum(p.size for p in live.places), 1), 1))
 
     def one(self, k: int) -> None:
@@ -244,16 +243,15 @@ class _Xla:
         return carry
 
 
-@partial(jax.jit, static_argnames="program")
-def _walk(
+def _take_steps(
     operators: Operators,
     method: Method,
+    bound: Scalar | None,
     carry: LaneState,
     xs: PyTree,
     lo: Scalar,
     count: Scalar,
     *,
-    bound: Scalar | None,
     program: str,
 ) -> LaneState:
     """Steps lo … lo+count−1. ``program`` keeps functions apart that have changed since they were compiled."""
@@ -263,6 +261,9 @@ def _walk(
         return learn(operators, method, x, carry, lo + i, bound)
 
     return jax.lax.fori_loop(0, count, body, carry)
+
+
+_walk = StoredFunction(_take_steps, static_argnames="program")
 
 
 def _compiled(

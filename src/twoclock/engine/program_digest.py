@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
-from types import FunctionType, MethodType, NoneType
+from types import FunctionType, MethodType, ModuleType, NoneType
 from typing import TypeVar
 
 import jax
@@ -25,7 +25,7 @@ from twoclock.engine.code_identity import Unidentified
 from twoclock.engine.protocol import LaneState, lane_metrics, lane_start, lane_step
 from twoclock.engine.run_batch import Lanes, group_by_program, make_placeholder, trace_problem
 from twoclock.engine.stored_programs import StoredFunction
-from twoclock.engine.tracing import TracedProgram, digest_each, trace
+from twoclock.engine.tracing import OtherPrecision, TracedProgram, digest_each, trace
 from twoclock.protocols import InputError, Method, Problem, ProblemSource, PyTree, Scalar
 from twoclock.validation import readable_trace_errors
 
@@ -79,14 +79,15 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
     """The digests of a problem and of methods on it, in the precision of the run."""
     with jax.enable_x64(x64):
         example = make_placeholder(problem).example
-        traced = [trace_problem(example if isinstance(problem, Problem) else problem)[0]]
+        traced = [retrace_once(lambda: trace_problem(example if isinstance(problem, Problem) else problem)[0], problem)]
         by_label: dict[str, str] = {}
         for labels in group_by_program(methods):
             # They differ only in numbers, so their program is traced once, on the problem that they run on.
             alike = [methods[label] for label in labels]
             like, seed, k = numbers_as_shapes(alike[0]), np.uint32(0), np.int32(0)
             carry = jax.eval_shape(functools.partial(lane_start, example, seed=seed), like)
-            one, program = trace(functools.partial(_compute_all, example), like, seed, carry, k)
+            compute = functools.partial(_compute_all, example)
+            one, program = retrace_once(lambda: trace(compute, like, seed, carry, k), (example, alike[0]))  # noqa: B023
             traced.append(one)
             numbers = [jax.tree.map(lambda leaf: np.asarray(leaf, float), method) for method in alike]
             by_label.update(zip(labels, digest_each(program, numbers), strict=True))
@@ -98,7 +99,7 @@ def digest_run(problem: ProblemSource, methods: Mapping[str, Method], *, x64: bo
 def shape_of(name: str, function: Callable[..., PyTree], *args: PyTree) -> PyTree:
     """The shapes that a user's function returns."""
     with readable_trace_errors(name):
-        return retrace_once(lambda: jax.eval_shape(function, *args), function)
+        return retrace_once(lambda: jax.eval_shape(lambda *given: function(*given), *args), function)
 
 
 def check_pure(name: str, function: Callable[..., PyTree], *args: PyTree, remedy: str = _FROM_THE_KEY) -> None:
@@ -248,7 +249,7 @@ def retrace_once(look: Callable[[], T], owner: object) -> T:
     try:
         return look()
     except (TypeError, ValueError) as error:
-        if "dtypes" not in str(error):
+        if "dtypes" not in str(error) and not isinstance(error, OtherPrecision):
             raise
     _forget(owner)
     return look()
@@ -256,7 +257,7 @@ def retrace_once(look: Callable[[], T], owner: object) -> T:
 
 def _forget(owner: object) -> None:
     """Clear what may hold arrays in the other precision: the owner's jitted functions and this library's programs."""
-    functions = list(_jitted_functions(owner, set()))
+    functions = list(_jitted_functions(owner))
     if _converted - {jnp.result_type(float).name}:
         for name, module in list(sys.modules.items()):
             if name.startswith("twoclock."):
@@ -267,26 +268,29 @@ def _forget(owner: object) -> None:
         function.clear_cache()  # type: ignore[attr-defined]
 
 
-def _jitted_functions(thing: object, seen: set[int]) -> Iterator[object]:
+def _jitted_functions(owner: object) -> Iterator[object]:
     """The jitted functions that an object holds, or that its functions refer to; JAX's own are left out."""
-    if id(thing) in seen or str(getattr(thing, "__module__", "")).partition(".")[0] in ("jax", "numpy"):
-        return
-    seen.add(id(thing))
-    inner: list[object] = []
-    if isinstance(thing, _JITTED[0]):
-        yield thing
-        inner = [thing.__wrapped__]  # type: ignore[attr-defined]
-    elif isinstance(thing, FunctionType):
-        with suppress(ValueError):  # a variable without a value yet
-            variables = inspect.getclosurevars(thing)
-            inner = [*variables.nonlocals.values(), *variables.globals.values()]
-    elif isinstance(thing, MethodType):
-        inner = [thing.__func__, thing.__self__]
-    elif isinstance(thing, functools.partial):
-        inner = [thing.func, *thing.args, *thing.keywords.values()]
-    elif isinstance(thing, (tuple, list)):
-        inner = list(thing)
-    elif isinstance(thing, (Problem, Method)):
-        inner = [*vars(thing).values(), *(getattr(thing, name, None) for name in _FUNCTIONS)]
-    for part in inner:
-        yield from _jitted_functions(part, seen)
+    left, seen = [owner], dict[int, object]()
+    while left:
+        thing = left.pop()
+        if id(thing) in seen or str(getattr(thing, "__module__", "")).partition(".")[0] in ("jax", "numpy"):
+            continue
+        seen[id(thing)] = thing
+        if isinstance(thing, _JITTED[0]):
+            yield thing
+            left.append(thing.__wrapped__)  # type: ignore[attr-defined]
+        elif isinstance(thing, FunctionType):
+            yield jax.jit(thing)  # JAX has one trace of a function for all that jit it
+            with suppress(ValueError):  # a variable without a value yet
+                variables = inspect.getclosurevars(thing)
+                left += [*variables.nonlocals.values(), *variables.globals.values()]
+        elif isinstance(thing, MethodType):
+            left += [thing.__func__, thing.__self__]
+        elif isinstance(thing, functools.partial):
+            left += [thing.func, *thing.args, *thing.keywords.values()]
+        elif isinstance(thing, (tuple, list, dict)):
+            left += thing.values() if isinstance(thing, dict) else thing
+        elif isinstance(thing, (Problem, Method)):
+            left += [*vars(thing).values(), *(getattr(thing, name, None) for name in _FUNCTIONS)]
+        elif not isinstance(thing, (type, ModuleType)):
+            left += getattr(thing, "__dict__", {}).values()

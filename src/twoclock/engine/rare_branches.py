@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
+from twoclock.codegen.build import with_own_constants
 from twoclock.protocols import PyTree
 
 # Steps that are examined at once; from the first of them comes how often each branch is taken. Below the given share a
@@ -31,7 +32,8 @@ class RareSteps:
     """
 
     def __init__(self, step: Callable[..., PyTree], args: Sequence[PyTree], number: int) -> None:
-        self._program, self._shapes = jax.make_jaxpr(step, return_shape=True)(*args)
+        program, self._shapes = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(*args)
+        self._program = with_own_constants(program)
         jaxpr = self._program.jaxpr
         k = jaxpr.invars[len(jax.tree.leaves(list(args[:number])))]
         known = _depend_on(k, jaxpr)

@@ -24,7 +24,8 @@ import numpy as np
 from jax.experimental import serialize_executable
 
 from twoclock.codegen import compiler
-from twoclock.protocols import PyTree
+from twoclock.engine.tracing import OtherPrecision
+from twoclock.protocols import InputError, PyTree
 
 # Seconds from which a compilation is worth a file, and bytes of constants from which a program is not.
 _WORTH_STORING, _LARGE = 0.02, 1 << 20
@@ -68,8 +69,19 @@ class StoredFunction:
 
     def _compile(self, *args: PyTree, **static: Hashable) -> Callable[..., PyTree]:
         """Load the program for arguments of these shapes, or compile and store it."""
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            raise InputError("`jax_disable_jit` is on, and a run must be compiled; unset JAX_DISABLE_JIT")
         traced = self.jitted.trace(*args, **static)
-        lowered = traced.lower()
+        try:
+            lowered = traced.lower()
+        except ValueError as error:
+            if "compatible" in str(error) or "type mismatch" in str(error):  # an index that JAX holds as int32
+                raise OtherPrecision() from error
+            raise
+        if any(isinstance(array, np.ndarray) for array in traced.jaxpr.consts):
+            # JAX rounds a NumPy array to its precision once for all traces that live, whatever the precision of the
+            # next: the user's own call of the function in float32 would meet the array in float64.
+            self.jitted.clear_cache()  # type: ignore[attr-defined]
         (device,), cache = jax.devices(), replace(compiler.open_cache(), suffix=".xla")
         held = 8 * sum(np.size(array) for array in traced.jaxpr.consts)  # some are keys of JAX, which have no bytes
         text = lowered.as_text() if held < _LARGE else "callback"

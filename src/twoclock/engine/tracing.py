@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var, jaxprs_in_params
 from jax.tree_util import PyTreeDef
 
 from twoclock.engine.code_identity import Unidentified, code_identity
-from twoclock.protocols import PyTree
+from twoclock.protocols import InputError, PyTree
 from twoclock.validation import trace_anew
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ _LIBRARIES = (
     *(f" at {_HERE / 'methods' / name}.py:" for name in ("frozen_check", "local_model", "zap")),
 )  # fmt: skip
 F = TypeVar("F", bound=Callable[..., PyTree])
+
+
+class OtherPrecision(InputError):
+    """A NumPy array that a function reads is held by JAX in the precision in which it met it first."""
+
+    def __init__(self) -> None:
+        here, there = ("64", "32") if jax.config.jax_enable_x64 else ("32", "64")  # type: ignore[attr-defined]
+        super().__init__(
+            f"a function reads a NumPy array that JAX holds in {there} bits, since another jitted function reads it, "
+            f"too, and this run has {here} bits; give one of the two a copy, `a.copy()`"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,9 +100,34 @@ def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tup
             program = jax.make_jaxpr(lambda *given: noted(*given))(*args)
     reader = _Reader()
     found = reader.read(program).hexdigest()[:16]
+    _check_not_rounded(program, reader, lambda: jax.make_jaxpr(lambda *given: noted(*given))(*args))
     types = frozenset(array.dtype.name for array in reader.arrays if isinstance(array, np.ndarray))
     traced = TracedProgram(found, reader.calls_python, user_jitted, types, reader.unidentified, structures[-1])
     return traced, program
+
+
+def _check_not_rounded(program: ClosedJaxpr, reader: _Reader, again: Callable[[], ClosedJaxpr]) -> None:
+    """Refuse a program with NumPy arrays in the other precision.
+
+    JAX converts a NumPy array once for all traces that live, whatever the precision of each. So a function that the
+    user has jitted in float32 leaves its arrays rounded for a run in float64, without a warning.
+    """
+    pairs = zip(program.jaxpr.constvars, program.consts, strict=True)
+    wrong = any(getattr(array, "dtype", v.aval.dtype) != v.aval.dtype for v, array in pairs)
+    if not wrong and (suspects := _copies(reader)):
+        retraced = _Reader()
+        retraced.read(again())  # arrays that the trace makes are others each time
+        wrong = any(one is other for one in suspects for other in _copies(retraced))
+    if wrong:
+        raise OtherPrecision()
+
+
+def _copies(reader: _Reader) -> list[np.ndarray]:
+    """The arrays of floats in the other precision; in float64 only those whose data nothing else refers to."""
+    wide = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    other = (np.float32, np.complex64) if wide else (np.float64, np.complex128)
+    arrays = [array for array in reader.arrays if isinstance(array, np.ndarray) and array.dtype in other]
+    return [array for array in arrays if not wide or (array.base is not None and sys.getrefcount(array.base) == 2)]
 
 
 def _programs_inside(jaxpr: Jaxpr) -> Iterator[Jaxpr]:

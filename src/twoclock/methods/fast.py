@@ -19,7 +19,7 @@ from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, Sta
 from twoclock.schedules import LevelSizes, OptionalLevelSizes, StepSize, step_size
 from twoclock.tree_math import Sizes, Sum, blend, sqnorm
 from twoclock.validation import choice
-from twoclock.validation.arrays import as_array
+from twoclock.validation.arrays import as_array, flatten_tree
 from twoclock.validation.run_args import check_method
 
 
@@ -236,7 +236,8 @@ def read_average(what: str, value: PyTree) -> PyTree:
         traced = isinstance(leaf, jax.core.Tracer)
         return leaf if traced else as_array(what + jax.tree_util.keystr(path), leaf)
 
-    return jax.tree_util.tree_map_with_path(one, value)
+    leaves, structure = flatten_tree(what, value)
+    return jax.tree.unflatten(structure, [one(path, leaf) for path, leaf in leaves])
 
 
 def start_average(name: str, value: PyTree, of: str, variable: PyTree) -> PyTree:

@@ -21,6 +21,7 @@ from twoclock.engine.loop import next_stop
 from twoclock.engine.online_engine import Arrays, Layout, Live
 from twoclock.engine.protocol import LaneState, Operators, Row, flatten_row, state_metrics
 from twoclock.engine.run_batch import make_instances
+from twoclock.engine.stored_programs import StoredFunction
 from twoclock.engine.tracing import TracedProgram, trace
 from twoclock.methods import Polyak
 from twoclock.problems.custom import Custom, Measure, custom
@@ -257,7 +258,9 @@ def _first(xs: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[0], arrays)
 
 
-@partial(jax.jit, static_argnames="program")
-def _measure(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
+def _measure_once(operators: Operators, method: Method, state: PyTree, *, program: str) -> dict[str, PyTree]:
     """``program`` distinguishes functions that have changed since they were compiled."""
     return state_metrics(operators, method, state)
+
+
+_measure = StoredFunction(_measure_once, static_argnames="program")

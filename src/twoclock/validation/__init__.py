@@ -246,6 +246,8 @@ def readable_trace_errors(name: str) -> Iterator[None]:
     except Exception as error:
         why = " ".join(str(error).split("\n")[0].split())
         fails = f"fails when it is traced, with {type(error).__name__}: {why:.200}"
+        if isinstance(error, (TypeError, ValueError)) and " dtypes" in why:
+            fails += "; if it reads a NumPy array that a function jitted before reads, too, give it a copy, `a.copy()`"
         rule = next((rule for kind, rule in _TRACE_ERRORS.items() if isinstance(error, kind)), fails)
         raise InputError(f"`{name}` {rule}") from error
 
@@ -276,7 +278,7 @@ def trace_anew() -> AbstractContextManager[object]:
 def trace_shapes(name: str, f: Callable[..., object], *args: object) -> PyTree:
     """Trace a user's function for the shapes that it returns for these arguments."""
     with readable_trace_errors(name):
-        return jax.eval_shape(f, *args)
+        return jax.eval_shape(lambda *given: f(*given), *args)  # whose trace JAX does not keep
 
 
 _jax_in_use = _forked = (
