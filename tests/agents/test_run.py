@@ -379,6 +379,20 @@ def test_more_steps_prolong_a_run(env, x0, tmp_path):
     assert little.interval()["output"].tolist() == longer.interval()["output"].tolist()  # they continue from step 251
 
 
+def test_a_run_that_is_prolonged_to_twice_its_steps_has_their_later_half(tmp_path):
+    """Of 300 steps that begins where the first 150 end, which is half of no usual mark."""
+    call = {"seeds": 2, "x0": X0, "processes": 1}
+    tc.agents.run(Averager(), plant, 150, checkpoint=tmp_path / "a", **call)
+    longer = tc.agents.run(Averager(), plant, 300, checkpoint=tmp_path / "a", **call)
+    assert longer == tc.agents.run(Averager(), plant, 300, **call)
+
+
+def test_a_masked_state_is_refused():
+    masked = lambda x, u, rng: np.ma.array([0.5], mask=[True])  # noqa: E731
+    with pytest.raises(tc.InputError, match="must have no masked entries"):
+        tc.agents.run(Averager(), masked, 10, x0=X0)
+
+
 def test_a_diverged_seed_stays_so_when_the_run_is_prolonged(tmp_path):
     def explodes(x, u, rng):
         return 1e30 * (x + 1)

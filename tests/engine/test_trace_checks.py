@@ -234,3 +234,15 @@ def test_callbacks_into_python_have_the_precision_of_the_run(precision, seeds):
         )
     np.testing.assert_allclose(back.theta, there.theta, atol=1e-14 if precision == "float64" else 1e-6)
     assert jnp.asarray(0.0).dtype == "float64"  # the setting of the tests
+
+
+def test_a_value_of_an_earlier_trace_is_refused_in_one_line():
+    kept = [0.0]
+
+    def F(theta, omega, x):
+        before, kept[0] = kept[0], theta
+        return theta - before
+
+    problem = tc.problems.custom(F, lambda t, w, x: w - t, lambda key: jax.random.normal(key), 0.0, 0.0)
+    with pytest.raises(tc.InputError, match="must not keep a value of the run"):
+        tc.solve(problem, tc.Fast(), 50, 2)

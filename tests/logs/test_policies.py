@@ -100,6 +100,8 @@ def test_classifiers_get_the_columns_they_were_fitted_on_in_their_order():
         (lambda s: np.zeros(len(s), int), "must choose among the actions 'go', 'stay', got 0"),
         ({"north": "go"}, "which is not there; add it"),
         ({0: "go"}, "must have states as the log has them, such as"),
+        (lambda s: np.random.default_rng().choice(ACTS, len(s)), "differs from call to call"),
+        (lambda s: np.ma.array(rows(s), mask=rows(s) < 0.5), "must have no masked entries"),
         (DecisionTreeClassifier(), "it has no list `classes_`; fit it first"),
         (pd.DataFrame(MDP.pi, index=PLACES, columns=["a", "b"]), "names 'a', which is no action"),
     ],

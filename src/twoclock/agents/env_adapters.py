@@ -92,6 +92,8 @@ def check_state(x: object, what: str, shape: tuple[int, ...] | None) -> PyTree:
         array = np.asarray(x)
     except (TypeError, ValueError):  # a ragged list
         array = np.empty((), object)
+    if np.ma.is_masked(x):
+        raise EnvironmentFault(f"{what} must have no masked entries, got {short_repr(x)}")
     if array.dtype.kind not in "biuf":
         raise EnvironmentFault(
             f"{what} must be a number or an array of numbers, got {short_repr(x)}; "

@@ -164,6 +164,8 @@ class RewardStats:
         *sums, self._episode = snapshot["now"].tolist()
         self._sums = dict(zip(self._sums, sums, strict=True))
         self._at = {half: tuple(at) for half, at in zip(halves, snapshot["sums"].tolist(), strict=True)}
+        if self.step in self._halves:  # of a run that is prolonged to twice its steps
+            self._at[self.step] = tuple(sums)
         if self.step > self.skip:
             self.skip = skip
             paths = zip(self._paths, snapshot["paths"].tolist(), strict=True)

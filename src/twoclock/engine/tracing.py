@@ -98,6 +98,11 @@ def trace(function: Callable[..., PyTree], *args: PyTree, tag: str = "1") -> tup
     if user_jitted:
         with trace_anew():
             program = jax.make_jaxpr(lambda *given: noted(*given))(*args)
+    if any(isinstance(value, jax.core.Tracer) for value in program.consts):
+        raise InputError(
+            "a function must not keep a value of the run, in a list, an attribute or a global, and read it when it is "
+            "called again: it is gone by then; carry it in `env`"
+        )
     reader = _Reader()
     found = reader.read(program).hexdigest()[:16]
     _check_not_rounded(program, reader, lambda: jax.make_jaxpr(lambda *given: noted(*given))(*args))

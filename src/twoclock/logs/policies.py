@@ -17,6 +17,7 @@ from twoclock.validation import choice, function, seed_number, short_repr, whole
 from twoclock.validation.arrays import as_array, matrix
 
 _NODES, _SAMPLES = 9, 16
+_LOOKED_AT = 64  # states on which a function is called again
 T = TypeVar("T")
 
 
@@ -218,9 +219,9 @@ class Gaussian:
 
 
 def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> T:
-    """Call a user's function on a batch; report an error in one line."""
+    """Call a user's function on a batch; report an error in one line, and an output that changes from call to call."""
     try:
-        return function(*batch)
+        found = function(*batch)
     except InputError:
         raise
     except Exception as error:
@@ -229,3 +230,30 @@ def call_on_batch(name: str, function: Callable[..., T], *batch: np.ndarray) -> 
         raise InputError(
             f"`{name}` fails on a batch of shape {shapes}, {why:.150}; it must take a whole batch of states at once"
         ) from error
+    if np.ma.is_masked(found):
+        raise InputError(f"`{name}` must have no masked entries, which have no value; fill them first")
+    if not _alike(*(_called(function, *(part[:_LOOKED_AT].copy() for part in batch)) for _ in range(2))):
+        raise InputError(
+            f"`{name}` must give the same for the same states, and differs from call to call: it draws random numbers, "
+            "or a network is in training mode; give probabilities instead of draws"
+        )
+    return found
+
+
+def _called(function: Callable[..., object], *batch: np.ndarray) -> object:
+    """The output for a part of the batch; None if the function takes only all of it."""
+    try:
+        return function(*batch)
+    except Exception:
+        return None
+
+
+def _alike(one: object, other: object) -> bool:
+    """Whether two outputs are equal, up to what a GPU rounds in another order."""
+    try:
+        a, b = (np.asarray(list(x.values()) if isinstance(x, Mapping) else x) for x in (one, other))
+        if a.dtype.kind not in "fiub":
+            return a.shape != b.shape or bool((a == b).all())
+        return a.shape != b.shape or bool(np.allclose(a, b, 1e-4, 1e-4, equal_nan=True))
+    except Exception:  # an odd output is refused elsewhere
+        return True
