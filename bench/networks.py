@@ -146,7 +146,7 @@ def peak_bytes() -> int:
 def leave_out(part: str) -> None:
     """What a step does beyond one by hand: look for numbers that are not finite, and keep rounding errors."""
     if part == "checks":
-        large_lane._largest = lambda tree: jnp.zeros(())
+        large_lane._all_finite = lambda tree: jnp.asarray(True)
     elif part == "residues":
         tree_math.start = lambda value, name="value": tree_math.Sum(tree_math.as_floats(name, value), None)
 

@@ -57,6 +57,7 @@ class Problem(ABC):
     """
 
     omega_is_trace: ClassVar[bool] = False  # ω is an eligibility trace: E G = 0 has no meaning
+    on_host: ClassVar[tuple[str, ...]] = ()  # fields that ``init`` alone reads: they take no memory of a device
     instead_of_roots: ClassVar[str] = ""  # what to use instead of methods that find roots with derivatives
 
     @abstractmethod
@@ -210,13 +211,9 @@ class Method(ABC):
         return {}
 
     @property
-    def bounds_steps(self) -> bool:
-        """Whether ``bound_step`` holds."""
+    def stays_infinite(self) -> bool:
+        """Whether a state that is not finite is followed by such states alone."""
         return False
-
-    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
-        """A bound on all numbers of the state after step k, from one on those before it and those of F and G."""
-        raise NotImplementedError
 
     def knows(self, member: str) -> bool:
         """Whether the method defines ``report`` or ``track`` itself."""

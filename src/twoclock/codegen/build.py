@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
@@ -25,6 +25,7 @@ from twoclock.codegen.ir import (
     Atom,
     Buffer,
     Builder,
+    Load,
     ProgramTooLong,
     Statement,
     Tree,
@@ -33,7 +34,7 @@ from twoclock.codegen.ir import (
     c_type,
 )
 from twoclock.codegen.lower import Lowering
-from twoclock.codegen.passes import Entry, find_lasting, fuse_products, merge_twins, split_step
+from twoclock.codegen.passes import Entry, find_lasting, fuse_products, merge_twins, order_by_outputs, split_step
 from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn.
@@ -171,12 +172,16 @@ class _ProgramWriter:
         self.arrays = ArrayBuilder(self.build, small, self._constant)
 
     def write(self) -> ProgramSource:
-        step = self._step()
+        step, fetched = self._step(), set[Var]()
         if self.example.unchecked is not None:
-            for table in templates.choose_shared_tables(self.shared, step):
+            chosen = templates.choose_shared_tables(self.shared, step)
+            if self.build.written > templates.SHORT:
+                step = order_by_outputs(step, self.states)
+                fetched = read_in_place(step, chosen)
+            for table in chosen:
                 at = self.outside.index(_pointer(table, self.shared[table]))
                 self.outside[at] = templates.copy_to_shared_memory(table, self.shared[table])
-        parts = self._parts(step, self.build.memories)
+        parts = self._parts(step, self.build.memories, fetched)
         if self.target.cuda:
             return self._source(templates.cuda_text(self.example, parts, step))
         return self._source(templates.c_text(self.target, self.example.carry, parts))
@@ -184,7 +189,10 @@ class _ProgramWriter:
     def write_split(self) -> SplitProgram:
         cut = split_step(self._step(), [*self.states, self.watch])
         ahead = templates.cuda_ahead_text(self._parts(cut.ahead, self.build.memories), cut.handed)
-        later = self._parts(cut.rest, [m for m in self.build.memories if m not in cut.handed])
+        ordered = order_by_outputs(cut.rest, self.states)
+        later = self._parts(
+            ordered, [m for m in self.build.memories if m not in cut.handed], read_in_place(ordered, [])
+        )
         rest = templates.cuda_rest_text(self.example, later, cut, self.count + len(self.constants))
         return SplitProgram(self._source(ahead), self._source(rest), tuple(map(templates.handed_shape, cut.handed)))
 
@@ -193,8 +201,8 @@ class _ProgramWriter:
         twins = tuple((number[memory], i, twin) for (memory, i), (_, twin) in self.twins.items())
         return ProgramSource(text, self.target, tuple(self.constants), self.build.written, twins)
 
-    def _parts(self, statements: list[Statement], memories: list[Buffer]) -> ProgramParts:
-        printer = Printer(self.target.width, statements)
+    def _parts(self, statements: list[Statement], memories: list[Buffer], fetched: Iterable[Var] = ()) -> ProgramParts:
+        printer = Printer(self.target.width, statements, fetched)
         on_stack, needed = math.inf, printer.bytes_of(memories)
         if needed > (_STACK_ON_GPU if self.target.cuda else _STACK):
             on_stack = _ON_STACK
@@ -323,6 +331,12 @@ def store_states(arrays: ArrayBuilder, states: list[Strided], outputs: list[Arra
     for state, value in zip(states, ready, strict=True):
         if value is not None:
             arrays.write(state.memory, value)
+
+
+def read_in_place(statements: list[Statement], shared: Container[Buffer]) -> set[Var]:
+    """The numbers of tables that are read at each use, rather than held in registers for all steps."""
+    loads = [s for s in statements if isinstance(s, Load) and s.memory.table and isinstance(s.index, int)]
+    return {s.var for s in loads if s.memory not in shared}
 
 
 def _pointer(table: Buffer, number: int) -> str:

@@ -168,6 +168,41 @@ def _without_duplicates(statements: list[Statement], values: _ValueNumbers) -> l
     return rest
 
 
+def order_by_outputs(statements: list[Statement], states: Container[Buffer]) -> list[Statement]:
+    """Move each statement to where the first number of the new state needs it: fewer are then in flight at a time."""
+    every = [s for s in ir.walk(statements) if isinstance(s, (Load, Store))]
+    mixed = {s.memory for s in every if not (s.memory in states and isinstance(s.index, int))}
+
+    def place(s: Load | Store) -> object:
+        """What a load reads or a store writes: an entry of the state, or a whole other buffer."""
+        return s.memory if s.memory in mixed else (s.memory, s.index)
+
+    needs: list[set[int]] = []
+    written: dict[object, int] = {}
+    read: dict[object, set[int]] = {}
+    for n, s in enumerate(statements):
+        inside = [part for part in ir.walk([s]) if isinstance(part, Plain)]
+        inputs: set[object] = {a for part in ir.walk([s]) for a in ir.operands(part) if isinstance(a, Var)}
+        inputs |= {place(part) for part in inside if isinstance(part, Load)}
+        outputs: set[object] = {place(p) if isinstance(p, Store) else p.var for p in inside}
+        before = {written[value] for value in (inputs | outputs) & written.keys()}
+        needs.append(before.union(*(read.get(value, set()) for value in outputs)) - {n})
+        for value in inputs:
+            read.setdefault(value, set()).add(n)
+        written |= dict.fromkeys(outputs, n)
+    order: dict[int, None] = {}
+    ends = [n for n, s in enumerate(statements) if isinstance(s, Store) and s.memory in states]
+    for end in (*ends, *range(len(statements))):
+        waiting = [end]
+        while waiting:
+            more = sorted(needs[waiting[-1]] - order.keys())
+            if more:
+                waiting += reversed(more)
+            else:
+                order.setdefault(waiting.pop())
+    return [statements[n] for n in order]
+
+
 @dataclass(frozen=True)
 class SplitStep:
     """The statements of a step in two parts, each in their order."""

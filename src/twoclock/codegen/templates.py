@@ -36,7 +36,7 @@ _PASSES = 16
 # Steps of up to this many lines run two at a time, so that independent work of the second overlaps with the first. For
 # longer ones the registers do not suffice. The limit for the rest of a split step is lower, since it has more in
 # flight.
-_SHORT, _SHORT_REST = 600, 360
+SHORT, _SHORT_REST = 800, 360
 # The number of blocks for which the registers of a processor must suffice.
 _BOUNDS = f" __launch_bounds__({MANY},3)"
 # Bytes of a table that a block copies to shared memory, and of all such tables.
@@ -133,7 +133,7 @@ def cuda_text(example: Example, parts: ProgramParts, statements: Iterable[Statem
     if example.unchecked is None:
         steps = ["for(int64_t step=from[lane];" + _EACH_STEP, parts.step, "}"]
         return _kernel("if(lane<count&&from[lane]>=0){", parts, [*load, *steps, *store], len(load))
-    short = parts.lines <= _SHORT
+    short = parts.lines <= SHORT
     steps = ["#pragma unroll 2"] if short else []
     steps += ["for(int64_t step=lo;" + _EACH_STEP, parts.step, "}", *parts.after]
     return _unchecked_kernel(example, parts, steps, _BOUNDS if short else "")

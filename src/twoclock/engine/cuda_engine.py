@@ -37,7 +37,7 @@ THREADS = 64
 # The steps of the first call, and lanes that are enough to keep a device busy.
 FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
 # Memory for what is computed in advance, which fits the cache; the fewest steps worth a launch; the most memory for it.
-AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 23, 64, 1 << 28
+AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 24, 64, 1 << 28
 # Steps that lanes run unchecked before they store their state, and so the most that are repeated if a lane diverges.
 SPAN = 1 << 13
 # As on the CPU, sums are not fused, so that compensated sums work and the bits are those of the program in C.

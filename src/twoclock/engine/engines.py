@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ class Group:
     """The compiled program of one group of lanes, on a device; None for the only one there is."""
 
     def __init__(self, lanes: Lanes, where: tuple[slice, slice], device: Sharding | None, block: int | None) -> None:
-        self.where, self.device = where, device
+        self.lanes, self.where, self.device = lanes, where, device
         self.instances, self.methods = self._here(lanes.instances), self._here(lanes.methods)
         self.bound = None if lanes.bound is None else np.float64(lanes.bound)
         self.streams = self._here(prng.stream_words(lanes.seeds))
@@ -177,6 +178,7 @@ class Group:
         self.stride = min(block or self.capacity, self.capacity)
         self._drawn: tuple[int, PyTree] = (-1, None)
         self._large: bool | None = None
+        self._kept: tuple[float, int, LaneState] | None = None  # of a large lane: when, step, state
 
     def _here(self, tree: PyTree) -> PyTree:
         return tree if self.device is None else jax.device_put(tree, self.device)
@@ -189,25 +191,47 @@ class Group:
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
         if self._large is None:
             self._large = large_lane.serves(self.methods, carry, self.bound)
+        if self._large and carry.alive.item():
+            return self._advance_large(carry, lo, hi)
         due = due_steps(self.methods, carry.state, lo, hi)
         while True:
-            first = lo - lo % self.stride
-            if self._drawn[0] != first:
-                sizes = {"size": self.stride, "capacity": self.capacity}
-                self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
-            stop = min(hi, first + self.stride, *(k + 1 for k in due[:1]))
-            span = np.asarray([first, lo - first, stop - first], np.int32)
-            ended = False
-            if self._large and bool(carry.alive):
-                carry, ended = large_lane.advance(self.instances, self.methods, carry, self._drawn[1], span)
-                span[1] = carry.last.item() - first
-            if not ended:
-                carry = _advance(self.instances, self.methods, carry, self._drawn[1], span, self.bound)
+            stop = min(hi, self._end_of_block(lo), *(k + 1 for k in due[:1]))
+            noise, span = self._block(lo, stop)
+            carry = _advance(self.instances, self.methods, carry, noise, span, self.bound)
             lo = stop
             if due and lo == due[0] + 1:
                 carry = self._here(refine_lanes(self.methods, carry, due.pop(0), self.bound))
             if lo >= hi:
                 return jax.block_until_ready(carry)
+
+    def _advance_large(self, carry: LaneState, lo: int, hi: int) -> LaneState:
+        """The same for a single lane with many numbers."""
+        if lo > 0 and (self._kept is None or time.monotonic() - self._kept[0] > large_lane.KEEP_SECONDS):
+            self._kept = time.monotonic(), lo, jax.tree.map(np.array, carry)
+        while True:
+            stop = min(hi, self._end_of_block(lo))
+            noise, span = self._block(lo, stop)
+            carry, finite = large_lane.advance(self.instances, self.methods, carry, noise, span)
+            if finite < stop:
+                _, begin, kept = self._kept or (0.0, 0, start(self.lanes))
+                carry, self._large = self.place(kept), False
+                if begin < finite:
+                    carry = self._advance_large(carry, begin, finite)
+                return self.advance(carry, finite, hi)
+            lo = stop
+            if lo >= hi:
+                return jax.block_until_ready(carry)
+
+    def _end_of_block(self, step: int) -> int:
+        return step - step % self.stride + self.stride
+
+    def _block(self, lo: int, hi: int) -> tuple[PyTree, np.ndarray]:
+        """The noise of the block that these steps are in, and their span."""
+        first = lo - lo % self.stride
+        if self._drawn[0] != first:
+            sizes = {"size": self.stride, "capacity": self.capacity}
+            self._drawn = first, _noise(self.instances, self.streams, np.int32(first), **sizes)
+        return self._drawn[1], np.asarray([first, lo - first, hi - first], np.int32)
 
     def measure(self, carry: LaneState) -> Row:
         return measure_lanes(self.instances, self.methods, carry)

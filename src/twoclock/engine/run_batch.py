@@ -67,7 +67,7 @@ def make_instances(problem: ProblemSource, seeds: Sequence[int]) -> Instances:
     """Cast a problem to the precision of the run, or draw one per seed from the seed's own key."""
     check_process()
     if isinstance(problem, Problem):
-        return Instances(_cast(problem), per_seed=False)
+        return Instances(_cast_problem(problem), per_seed=False)
     with _making(problem), ExitStack() as stack:
         program = ""
         with suppress(Exception):  # the checks of a lane name what is wrong
@@ -127,6 +127,14 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         rule = "`problem` must be a problem or a function of a key that makes one"
         raise InputError(f"{rule}; {short_repr(problem)} called with a key fails: {why:.120}") from error
+
+
+def _cast_problem(problem: Problem) -> Problem:
+    """Convert its numbers as ``_cast`` does, but let those on the host stay there."""
+    on_host = {name: getattr(problem, name) for name in problem.on_host}
+    floats = jnp.result_type(float)
+    on_host = jax.tree.map(lambda leaf: np.array(leaf, floats), on_host)
+    return replace(_cast(replace(problem, **dict.fromkeys(on_host))), **on_host)
 
 
 def _cast(tree: PyTree) -> PyTree:

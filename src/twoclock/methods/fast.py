@@ -7,7 +7,6 @@ size belongs to the method, so ``optax.adam(1e-3)``, which has one and flips the
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -171,12 +170,6 @@ def has_plain_moves(method: Standard | Fast) -> bool:
     return all(change is None for change in changed)
 
 
-def bound_moves(method: Standard | Fast, largest: Scalar, k: Scalar) -> Scalar:
-    """A bound on all numbers after such moves, from one on those before and on F and G."""
-    sizes = jax.tree.leaves((method.alpha(k), method.beta(k)))
-    return 1.001 * (1 + reduce(jnp.maximum, sizes)) * largest  # a little more, for rounding
-
-
 @pytree
 class StandardState(Both[MovedVariable]):
     pass
@@ -211,11 +204,8 @@ class Standard(Method):
     project_omega: Projection | None = checked(check_projection, default=None, static=True)
 
     @property
-    def bounds_steps(self) -> bool:
+    def stays_infinite(self) -> bool:
         return has_plain_moves(self)
-
-    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
-        return bound_moves(self, largest, k)
 
     def init(self, theta: PyTree, omega: PyTree) -> StandardState:
         slow = start("theta", theta, self.transform_theta, self.project_theta)
@@ -312,11 +302,8 @@ class Fast(Method):
     g0: PyTree = checked(read_average, default=None)
 
     @property
-    def bounds_steps(self) -> bool:
+    def stays_infinite(self) -> bool:
         return has_plain_moves(self)
-
-    def bound_step(self, largest: Scalar, k: Scalar) -> Scalar:
-        return bound_moves(self, largest, k)
 
     def init(self, theta: PyTree, omega: PyTree) -> FastState:
         slow = start("theta", theta, self.transform_theta, self.project_theta)

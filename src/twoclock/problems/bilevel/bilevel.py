@@ -24,6 +24,7 @@ Map = Callable[[PyTree, PyTree], PyTree]
 class Bilevel(LossProblem):
     """See `bilevel`."""
 
+    on_host = ("x", "y")
     x: PyTree
     y: PyTree
     sampler: Sampler
@@ -163,6 +164,7 @@ def _inner_problem(
 class Minimax(LossProblem):
     """See `minimax`."""
 
+    on_host = ("x", "y")
     x: PyTree
     y: PyTree
     sampler: Sampler
@@ -237,6 +239,7 @@ def minimax(
 class Composite(LossProblem):
     """See `composite`."""
 
+    on_host = ("x",)
     x: PyTree
     sampler: Sampler
     truth: PyTree
