@@ -27,6 +27,7 @@ import pstats
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,22 @@ def time_kernels(program, carry) -> Line:
     }
 
 
+def who_measures(problem, method) -> str:
+    """Whether the engine has a kernel for the metrics, or why XLA measures them."""
+    import jax
+
+    from twoclock.codegen import Unsupported
+    from twoclock.engine import lane_program
+    from twoclock.engine.run_batch import Lanes, make_instances
+
+    with jax.enable_x64(True):
+        try:
+            lines = lane_program.metrics_source(Lanes.of(make_instances(problem, (0,)), [method], (0,), None))
+        except Unsupported as reason:
+            return f"XLA, because {reason}"
+    return f"a kernel of {lines.source.lines} lines"
+
+
 def time_whole() -> Iterator[Line]:
     """A whole call of ``solve`` with the default marks, and where its time goes."""
     from workloads import lqr
@@ -134,7 +151,10 @@ def time_whole() -> Iterator[Line]:
         tc.solve(problem, method, steps, seeds, engine="cuda" if on_gpu() else "c")
         return time.perf_counter() - began
 
-    times = [call() for _ in range(6)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        times = [call() for _ in range(6)]
+    yield {"metrics": who_measures(problem, method), "said": "; ".join(str(w.message)[:300] for w in caught)}
     yield {
         "work": "solve of the LQR",
         "seeds": seeds,
@@ -155,8 +175,6 @@ def time_whole() -> Iterator[Line]:
 
 def time_scan() -> Iterator[Line]:
     """``tc.scan`` of a Markov chain; ``lax.scan`` on fewer steps, and as if it took as many."""
-    import warnings
-
     import jax
     import jax.numpy as jnp
     import numpy as np
