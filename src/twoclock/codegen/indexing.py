@@ -104,7 +104,7 @@ def _along(g: Lowering, array: Array, axis: int, start: int, stop: int) -> Array
 
 
 def _split(g: Lowering, eqn: Equation, array: Array) -> list[Array]:
-    axis, sizes = eqn.params["axis"], eqn.params["sizes"]
+    axis, sizes = eqn.params["axis"], [int(size) for size in eqn.params["sizes"]]  # JAX gives NumPy's integers
     return [_along(g, array, axis, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
