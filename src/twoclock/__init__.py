@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from twoclock.logs.evaluate import evaluate
     from twoclock.sweeps import Sweep, sweep
     from twoclock.theory.certify import certify
+    from twoclock.tuning import tune
     from twoclock.tuning.residual import residual
-    from twoclock.tuning.tune import tune
 
 __all__ = [
     "Auto",

@@ -14,14 +14,13 @@ import jax
 import numpy as np
 
 from twoclock import storage, validation
-from twoclock.agents.average_reward_actor_critic import AverageRewardActorCritic
 from twoclock.agents.constrained_actor_critic import ConstrainedActorCritic
-from twoclock.agents.entropy_actor_critic import EntropyActorCritic
 from twoclock.agents.env_adapters import EnvironmentFault, check_env, is_env, is_vector
 from twoclock.agents.lqr_regulator import Regulator
 from twoclock.agents.plant_statistics import PlantWarning
 from twoclock.agents.protocol import Agent, check_kind, fresh
 from twoclock.agents.seed_runner import AgentJob, SeedOutcome, Stopped, run_seeds, run_vectorised
+from twoclock.agents.softmax_actor_critics import AverageRewardActorCritic, EntropyActorCritic
 from twoclock.agents.td_evaluator import Evaluator
 from twoclock.engine.code_identity import Unidentified, code_identity
 from twoclock.engine.loop import Interrupted, ProgressEvent, deferred_interrupt, watch

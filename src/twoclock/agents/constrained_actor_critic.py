@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +12,19 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock import validation
-from twoclock.agents.protocol import LearnerAgent, check_index, check_reward
+from twoclock.agents.protocol import check_index, check_reward
+from twoclock.agents.softmax_actor_critics import SoftmaxActorCritic, mean_entropy, transition
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.random_scaling import RecentMean
 from twoclock.methods import Standard
 from twoclock.online import Learner
 from twoclock.problems.constrained_mdp import ConstrainedOperators, CostStep, Omega
-from twoclock.problems.entropy_mdp import SoftOperators, Step
+from twoclock.problems.entropy_mdp import SoftOperators
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
-from twoclock.validation import check_size, run_args
+from twoclock.validation import run_args
 from twoclock.validation.arrays import Array, Number
 
 Cost = Callable[[int, int, int, float, bool], float]
@@ -36,7 +37,7 @@ class LimitedSample(NamedTuple):
     start: Array
 
 
-class ConstrainedActorCritic(LearnerAgent):
+class ConstrainedActorCritic(SoftmaxActorCritic):
     """Learns a policy for Σ γ^k (r − τ log π(a|s)) whose discounted cost from a start stays within a limit.
 
     The operators are those of `problems.constrained_mdp`: the multiplier κ, a softmax policy, and critics of reward and
@@ -89,8 +90,7 @@ class ConstrainedActorCritic(LearnerAgent):
         method: Method | None = None,
         seed: int = 0,
     ) -> None:
-        self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
-        check_size("`states`, `actions`", 4 * self.states * self.actions)
+        self._set_sizes(states, actions)
         validation.function("cost", cost, "x", "u", "x_next", "reward", "terminated")
         self.price, self.limit = cost, validation.number("limit", limit)
         self.temperature = validation.number("temperature", temperature, 0, above=True)
@@ -125,17 +125,8 @@ class ConstrainedActorCritic(LearnerAgent):
     def _G(self, theta: Number, omega: Omega, sample: LimitedSample) -> Omega:
         return self._operators.G(theta, omega, sample.x)
 
-    def act(self, x: int) -> int:
-        """An action in state x."""
-        chances = self.probabilities(x)
-        return min(int(np.searchsorted(np.cumsum(chances), self._rng.random())), self.actions - 1)
-
-    def probabilities(self, x: int) -> Float[np.ndarray, " actions"]:
-        """The action probabilities π(·|x)."""
-        s = check_index("x", x, self.states)
-        logits: np.ndarray = self._learner.peek(lambda state: +state.omega[0][s])
-        weights: np.ndarray = np.exp(logits - logits.max())
-        return weights / weights.sum()
+    def _logits(self, state: Any, s: int) -> Float[np.ndarray, " actions"]:
+        return +state.omega[0][s]
 
     def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:
         s, t = check_index("x", x, self.states), check_index("x_next", x_next, self.states)
@@ -204,11 +195,8 @@ class ConstrainedActorCritic(LearnerAgent):
         )
 
     def _sample(self, s: int, a: int, t: int, reward: float, paid: float, terminated: bool) -> LimitedSample:
-        here, action, after = (np.asarray(i, np.int32) for i in (s, a, t))
-        discount = np.asarray(0.0 if terminated else self.gamma)
-        step = Step(here, action, after, np.asarray(reward), discount, horizon=None)
+        step = transition(s, a, t, reward, 0.0 if terminated else self.gamma)
         return LimitedSample(CostStep(step, np.asarray(paid)), self._starts / max(self._starts.sum(), 1.0))
 
     def _measure(self, theta: Number, omega: Omega) -> dict[str, Number]:
-        log_pi = jax.nn.log_softmax(omega[0])
-        return {"multiplier": jnp.asarray(theta), "entropy": jnp.mean(-jnp.sum(jnp.exp(log_pi) * log_pi, axis=1))}
+        return {"multiplier": jnp.asarray(theta), "entropy": mean_entropy(omega[0])}

@@ -6,27 +6,27 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
 from twoclock import validation
 from twoclock.agents.gain_supervisor import GainSupervisor
-from twoclock.agents.plant_statistics import PlantStatistics, PlantWarning, PlantWarnings
+from twoclock.agents.plant_statistics import OutputHistory, PlantStatistics, PlantWarning, PlantWarnings
 from twoclock.agents.protocol import LearnerAgent
-from twoclock.agents.regulator_critics import OutputHistory, model_learner, q_learner, resting_point
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.confidence_sequence import RunningCost
 from twoclock.methods import Polyak, Standard, running_means
 from twoclock.online import Learner
 from twoclock.problems.lqr.model_based import ModelCritic
-from twoclock.problems.lqr.operators import Bounds, Guard
+from twoclock.problems.lqr.operators import ActorCritic, Bounds, Guard, Guarded
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.result import Result
 from twoclock.schedules import Power
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.record import Record
 from twoclock.validation import run_args
-from twoclock.validation.arrays import as_array, check_costs, check_vector, first_gain
+from twoclock.validation.arrays import Number, as_array, check_costs, check_vector, first_gain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -369,9 +369,16 @@ class Regulator(LearnerAgent):
 
     def _make_learner(self, K: np.ndarray, bounds: Bounds | None) -> Learner:
         """A learner at the gain K, under a guard's bounds if there are any."""
-        if self.critic == "q":
-            return q_learner(self.kappa, self.sigma, K, bounds, self.method)
-        return model_learner(self._model, self.sigma, self._effort, K, bounds, self.method)
+        model, sigma, effort = self._model, self.sigma, self._effort
+        with jax.enable_x64(True):
+            actor = ActorCritic(np.float64(self.kappa), np.float64(sigma), expected_action=True)
+            theta, omega = jax.tree.map(np.asarray, (actor if self.critic == "q" else model).start(K))
+
+        def measure(theta: PyTree, omega: PyTree) -> dict[str, Number]:
+            return {"cost": omega["J"] if self.critic == "q" else model.mean_cost(theta, omega, sigma, effort)}
+
+        guarded = Guarded(actor if self.critic == "q" else model, bounds)
+        return Learner(guarded.F, guarded.G, self.method, theta, omega, measure=measure)
 
     @property
     def _effort(self) -> float:
@@ -381,7 +388,7 @@ class Regulator(LearnerAgent):
         """The steady state and the steady action; zero while there is no model."""
         found = None
         if self.critic == "model" and self.intercept and not self.diverged:
-            found = resting_point(self._model, self._learner.state.omega, self._effort)
+            found = self._model.resting_point(self._learner.state.omega, self._effort)
         return (np.zeros(self._history.size), np.zeros(len(self.R))) if found is None else found
 
     def _estimate(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Least squares of a plant from the samples of a regulator: proofs about gains, and warnings about the plant."""
+"""What a regulator knows of its plant: the state, least squares with proofs about gains, and warnings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
 Matrix = Float[np.ndarray, "p q"]
+Vector = Float[np.ndarray, " d"]
 _DOUBT = 1e-3  # the probability that any proof of a run is wrong
 _ON_CIRCLE = 1e-8  # an eigenvalue this near the unit circle may lie on it
 _SHARE, _CHANCE = 0.05, 1e-6  # an older sample is reported if it explains this share, by chance less often
@@ -19,6 +20,64 @@ _DRAWS, _INFLATION = 256, 2.0  # plants that a gain is tried on, and how far aro
 _SPAN = 1e-10  # a regressor adds nothing if less than this share of it is new
 _RECENT = 1024  # outputs that are stored
 _NEAR = 0.01  # of a Gaussian's samples lie nearer to its mean than what counts as near the goal
+
+
+class OutputHistory:
+    """The last L outputs and L − 1 actions as a state, s = (y_t, …, y_{t−L+1}, u_{t−1}, …, u_{t−L+1}).
+
+    An output other than the last one begins a new episode, which is taken to start at rest there.
+
+    Args:
+        p, m: sizes of output and action.
+        lags: L; with 1 the state is the output.
+    """
+
+    def __init__(self, p: int, m: int, lags: int) -> None:
+        self.p, self.m, self.lags = p, m, lags
+        self.size = lags * p + (lags - 1) * m
+        self.last: Vector | None = None  # the last output
+        self.y, self.u = np.zeros((lags, p)), np.zeros((lags, m))  # earlier outputs, newest first
+        self.length = 0  # how many of them were observed
+
+    @property
+    def known(self) -> Float[np.ndarray, "k d"]:
+        """The rows of [A B] that shift the state."""
+        p, m, L = self.p, self.m, self.lags
+        rows = np.zeros((self.size - p, self.size + m))
+        rows[: (L - 1) * p, : (L - 1) * p] = np.eye((L - 1) * p)
+        if L > 1:
+            rows[(L - 1) * p : (L - 1) * p + m, self.size :] = np.eye(m)
+            rows[(L - 1) * p + m :, L * p : L * p + (L - 2) * m] = np.eye((L - 2) * m)
+        return rows
+
+    def state(self, y: Vector) -> tuple[Vector, bool]:
+        """The state at an output, and whether all of it was observed."""
+        if not self._follows(y):
+            return np.concatenate([np.tile(y, self.lags), np.zeros((self.lags - 1) * self.m)]), self.lags == 1
+        return np.concatenate([y, self.y[:-1].ravel(), self.u[:-1].ravel()]), self.length >= self.lags - 1
+
+    def older(self, y: Vector) -> Vector | None:
+        """The output and the action that the state at y has just lost; None where there are none."""
+        return np.concatenate([self.y[-1], self.u[-1]]) if self._follows(y) and self.length >= self.lags else None
+
+    def push(self, y: Vector, u: Vector, after: Vector) -> None:
+        """Record that u was applied at the output y."""
+        if not self._follows(y):
+            self.y[:], self.u[:], self.length = y, 0.0, 0
+        self.y[1:], self.u[1:] = self.y[:-1].copy(), self.u[:-1].copy()
+        self.y[0], self.u[0], self.last = y, u, after
+        self.length = min(self.length + 1, self.lags)
+
+    def _follows(self, y: Vector) -> bool:
+        return self.last is not None and np.array_equal(y, self.last)
+
+    def snapshot(self) -> dict[str, PyTree]:
+        """All of it as arrays."""
+        return {"last": self.last, "y": self.y, "u": self.u, "length": np.asarray(self.length)}
+
+    def restore(self, snapshot: dict[str, PyTree]) -> None:
+        self.last, self.length = snapshot["last"], int(snapshot["length"])
+        self.y, self.u = snapshot["y"].copy(), snapshot["u"].copy()
 
 
 class PlantStatistics:

@@ -104,6 +104,32 @@ class ModelCritic:
         d = M.shape[0] - p
         return M[d:, d:] - solve_definite(M[:d, :d], M[:d, d:]).T @ M[:d, d:]
 
+    def mean_cost(self, theta: Policy, omega: Moments, sigma: float, effort: float) -> Number:
+        """The mean cost per step of the control law on the estimated plant, with exploration σ."""
+        (ab, offset), p = self.fit(omega), self.outputs
+        Q, R = jnp.asarray(self.Q, ab.dtype), jnp.asarray(self.R, ab.dtype)
+        P, B = theta["P"], ab[:, len(Q) :]
+        cost = jnp.sum(P[:p, :p] * self.noise(omega)) + sigma**2 * (jnp.sum(B * (P @ B)) + jnp.trace(R))
+        if self.intercept:
+            x, u = steady_state(ab, offset, Q, R, effort, jnp)
+            cost = cost + x @ Q @ x + u @ R @ u
+        return cost
+
+    def resting_point(
+        self, omega: Moments, effort: float
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]] | None:
+        """The steady state and action of a model with an intercept, by `steady_state`; None while there is none."""
+        M, p, n = omega["M"], self.outputs, len(self.Q)
+        if omega["seen"] < self.enough / (self.enough + 1):
+            return None
+        try:
+            rows = np.linalg.solve(M[:-p, :-p], M[:-p, -p:]).T
+            ab = rows[:, :-1] if self.known is None else np.vstack([rows[:, :-1], self.known])
+            x, u = steady_state(ab, np.pad(rows[:, -1], (0, n - p)), self.Q, self.R, effort)
+        except np.linalg.LinAlgError:  # no steady state, or more than one
+            return None
+        return np.asarray(x), np.asarray(u)
+
     def F(self, theta: Policy, omega: Moments, x: Sample | None) -> Policy:
         """The gain and the value, minus one step of the Riccati recursion on the model so far."""
         K, P, Q, R = theta["K"], theta["P"], jnp.asarray(self.Q), jnp.asarray(self.R)
