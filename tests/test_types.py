@@ -8,7 +8,7 @@ from beartype.roar import BeartypeCallHintViolation
 
 import twoclock as tc
 from twoclock import prng, tree_math
-from twoclock.models.lqr import lyapunov
+from twoclock.models.riccati import lyapunov
 from twoclock.sampling.alias import alias_table
 
 QUADRATIC = tc.problems.quadratic(dim=2)

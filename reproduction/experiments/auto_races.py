@@ -1,21 +1,80 @@
 """``Auto`` against methods tuned with the answer known, and against parameter-free ones: the race on one problem."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import jax
 import numpy as np
 import pandas as pd
 
 import twoclock as tc
 from reproduction.experiment import Progress, Role, make_result
-from reproduction.experiments import parameter_free
-from reproduction.experiments.parameter_free import ParameterFree
 from reproduction.tuned_settings import holding
-from twoclock.protocols import ProblemSource
+from twoclock.protocols import Operator, ProblemSource, PyTree, Scalar, pytree, static
 from twoclock.storage import Identity, RunSpec, identify
+
+if TYPE_CHECKING:
+    import optax
+
+
+OPTIMIZERS = ("cocob", "dog", "dowg", "prodigy", "schedule-free")
+
+
+@functools.cache  # a transformation is part of the program: the same one is not compiled again
+def _optimizer(name: str) -> "optax.GradientTransformation":
+    """Make an optimizer as its authors set it; schedule-free averaging has DoG's steps inside."""
+    from optax import contrib  # a quick run does without
+
+    if name == "schedule-free":
+        return contrib.schedule_free(contrib.dog(), learning_rate=1.0)
+    made: optax.GradientTransformation = getattr(contrib, name)()
+    return made
+
+
+@pytree
+class OptaxState:
+    theta: PyTree
+    omega: PyTree
+    memory: tuple[PyTree, PyTree]
+
+
+@pytree
+class ParameterFree(tc.Method):
+    """θ and ω each by an optimizer of optax.contrib, as if F and G were its gradients."""
+
+    name: str = static()
+
+    def init(self, theta: PyTree, omega: PyTree) -> OptaxState:
+        start = _optimizer(self.name).init
+        return OptaxState(theta, omega, (start(theta), start(omega)))
+
+    def step(self, F: Operator, G: Operator, state: OptaxState, x: PyTree, k: Scalar) -> OptaxState:
+        import optax
+
+        here = state.theta, state.omega
+        moved, memories = [], []
+        for variable, operator, memory in zip(here, (F, G), state.memory, strict=True):
+            change, after = _optimizer(self.name).update(operator(*here, x), memory, variable)
+            moved.append(optax.apply_updates(variable, change))
+            memories.append(jax.tree.map(lambda new, old: new.astype(old.dtype), after, memory))
+        return OptaxState(moved[0], moved[1], (memories[0], memories[1]))
+
+    def estimate(self, state: OptaxState) -> tuple[PyTree, PyTree]:
+        if self.name != "schedule-free":
+            return state.theta, state.omega
+        from optax import contrib
+
+        theta, omega = (
+            contrib.schedule_free_eval_params(memory, variable)
+            for memory, variable in zip(state.memory, (state.theta, state.omega), strict=True)
+        )
+        return theta, omega
+
 
 AUTO, BEST, TUNED, CERTIFIED, LSTD = "Auto", "best of 60", "tune without truth", "certified", "LSTD"
 LIMIT, FREE = "statistical limit", "best parameter-free"
@@ -77,7 +136,7 @@ class Race:
 
     @property
     def lanes(self) -> int:
-        tried = {"grid": 60, "free": len(parameter_free.NAMES)}
+        tried = {"grid": 60, "free": len(OPTIMIZERS)}
         return sum(self.seeds + tried.get(how, 0) * self.apart for how in self.methods.values())
 
     @cached_property
@@ -133,7 +192,7 @@ class Race:
             return str(tuned.method), self.problem, tuned.method, half
         # Chosen on separate seeds, so that luck in the choice does not count: few lost, then a small mean.
         apart = range(self.seeds, self.seeds + self.apart)
-        rivals = grid() if how == "grid" else {name: {"": ParameterFree(name)} for name in parameter_free.NAMES}
+        rivals = grid() if how == "grid" else {name: {"": ParameterFree(name)} for name in OPTIMIZERS}
         found = []
         for family, settings in rivals.items():
             values, lost, _ = self._walk(self.problem, list(settings.values()), self.steps, progress, apart)

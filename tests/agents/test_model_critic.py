@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.models.lqr import riccati
+from twoclock.models.riccati import riccati
 from twoclock.problems.lqr.model_based import solve_definite
 
 PAPER = tc.problems.paper_lqr().lqr

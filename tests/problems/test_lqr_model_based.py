@@ -9,7 +9,8 @@ import scipy.linalg
 import scipy.signal
 
 import twoclock as tc
-from twoclock.models.lqr import Lqr, lyapunov, riccati, spectral_radius
+from twoclock.models.lqr import Lqr
+from twoclock.models.riccati import lyapunov, riccati, spectral_radius
 from twoclock.problems.lqr.actor_critic import BOEING, DOUBLE_INTEGRATOR, PAPER
 
 CASES = {

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import twoclock as tc
-from reproduction.experiments import auto, parameter_free
+from reproduction.experiments import auto, auto_races
 from reproduction.experiments.random_problems import KINDS, draw_problem
 
 # E F = 0 and E G = 0 at the solution, with ω at the root that the solution has there.
@@ -78,11 +78,11 @@ def test_false_arrivals():
         assert auto.false_arrivals(record(ours, [1.0, 1.0], [100.0, 100.0], arrived), key) == found
 
 
-@pytest.mark.parametrize("name", parameter_free.NAMES)
+@pytest.mark.parametrize("name", auto_races.OPTIMIZERS)
 def test_parameter_free_methods_descend_on_a_bowl(name):
     problem = tc.problems.custom(
         F=lambda t, w, x: t - 1 + 0.1 * x, G=lambda t, w, x: w - t + 0.1 * x, noise=lambda key: jax.random.normal(key),
         theta=0.0, omega=0.0,
     )  # fmt: skip
-    result = tc.solve(problem, parameter_free.ParameterFree(name), steps=3000, seeds=2)
+    result = tc.solve(problem, auto_races.ParameterFree(name), steps=3000, seeds=2)
     assert np.all(np.abs(result.theta - 1) < 0.5)

@@ -15,8 +15,8 @@ import twoclock as tc
 from twoclock.param_paths import with_settings
 from twoclock.tuning.halving import Proposals, keeps_order
 from twoclock.tuning.objective import ProblemObjective, marks_of
-from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import at_edge, default_box
+from twoclock.tuning.tune_result import ScoreTable
 
 FAST = tc.Fast(tc.Power(1.0, shift=50.0), tc.Power(4.0, shift=50.0), tc.Power(20.0, shift=50.0))
 ONE = tc.problems.quadratic(dim=2)

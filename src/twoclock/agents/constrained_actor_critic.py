@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +125,7 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
     def _G(self, theta: Number, omega: Omega, sample: LimitedSample) -> Omega:
         return self._operators.G(theta, omega, sample.x)
 
-    def _logits(self, state: Any, s: int) -> Float[np.ndarray, " actions"]:
+    def _logits(self, state: PyTree, s: int) -> Float[np.ndarray, " actions"]:
         return +state.omega[0][s]
 
     def _learn(self, x: PyTree, u: PyTree, x_next: PyTree, reward: float | None, ended: bool, cut: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,7 +52,7 @@ class SoftmaxActorCritic(LearnerAgent):
         weights: np.ndarray = np.exp(logits - logits.max())
         return weights / weights.sum()
 
-    def _logits(self, state: Any, s: int) -> Float[np.ndarray, " actions"]:
+    def _logits(self, state: PyTree, s: int) -> Float[np.ndarray, " actions"]:
         """The logits of state s as an array of their own, by a state of the method."""
         return +state.theta[s]
 
@@ -149,7 +148,7 @@ class EntropyActorCritic(SoftmaxActorCritic):
             measure=self._measure, example=self._sample(0, 0, 0, 0.0, False),
         )  # fmt: skip
 
-    def _logits(self, state: Any, s: int) -> Float[np.ndarray, " actions"]:
+    def _logits(self, state: PyTree, s: int) -> Float[np.ndarray, " actions"]:
         psi = self.policy_features
         return super()._logits(state, s) if psi is None else psi[s] @ state.theta
 

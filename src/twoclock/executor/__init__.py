@@ -26,7 +26,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from twoclock.protocols import InputError
-from twoclock.storage.paths import first_line
+from twoclock.storage.atomic_file import first_line
 from twoclock.validation import choice, short_repr
 
 S = TypeVar("S")

@@ -19,7 +19,7 @@ from typing import Any
 
 from twoclock.executor import ONE_THREAD, Channel, Outcomes, RemoteTraceback, S, T, TaskBatch, V, WorkerLost
 from twoclock.protocols import InputError
-from twoclock.storage.paths import first_line
+from twoclock.storage.atomic_file import first_line
 
 _SECONDS_TO_ANSWER = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.25

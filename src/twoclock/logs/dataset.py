@@ -13,6 +13,7 @@ import numpy as np
 from twoclock.logs.row_checks import Columns, Label, RawRows, Roles, check, in_roles
 from twoclock.protocols import InputError, list_names
 from twoclock.validation import short_repr
+from twoclock.validation.arrays import check_distribution
 
 ROWS = 32_768
 """The most rows that are processed at a time; fewer where rows are wide."""
@@ -211,6 +212,32 @@ class Log:
                 at = _spread(len(batch), 2_000 // len(parts))
                 chosen.append((batch.state[at], batch.action[at]))
         return np.concatenate([state for state, _ in chosen]), np.concatenate([action for _, action in chosen])
+
+    def start_states(self, start: object) -> tuple[np.ndarray, np.ndarray]:
+        """The states of a user's start, an array of states or a distribution, and their probabilities."""
+        example = self.sample[0][:1]
+        try:
+            states = np.asarray(start)
+        except (ValueError, TypeError):  # lists of different lengths
+            raise InputError(
+                f"`start` must be an array of states, or a distribution over them, got {short_repr(start)}"
+            ) from None
+        if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
+            weights = check_distribution("start", states, len(states), "or give the states themselves as whole numbers")
+            return np.flatnonzero(weights), weights[weights > 0]
+        if states.dtype.kind == "O" or (states.dtype.kind == "U") != (example.dtype.kind == "U"):
+            raise InputError(
+                f"`start` must be states like the log's, such as {short_repr(example[0].tolist())}, or a distribution "
+                f"over them, got {short_repr(start)}"
+            )
+        if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
+            states = states[None]
+        if states.shape[1:] != example.shape[1:] or not len(states):
+            raise InputError(
+                f"`start` must be an array of states as the log has them, with one row of shape {example.shape[1:]} "
+                f"each, got the shape {states.shape}"
+            )
+        return states, np.full(len(states), 1 / len(states))
 
     def fingerprint(self) -> str:
         """A digest of the rows and of the meaning of the columns."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,18 +21,16 @@ from twoclock.logs.dataset import Log
 from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.estimators.importance_sampling import weighted_returns
-from twoclock.logs.fallback import answer_large_table, answer_otherwise
 from twoclock.logs.feature_check import richer_features, value_shifts
 from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
-from twoclock.logs.policies import Discrete, Gaussian, Policy
-from twoclock.logs.policy_sources import as_policies, compare_with_behaviour
+from twoclock.logs.policies import Gaussian, Policy
+from twoclock.logs.policy_sources import compare_with_behaviour, with_all_actions
 from twoclock.logs.standard_error import thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
 from twoclock.logs.unseen_pairs import with_alike
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
-from twoclock.validation.arrays import check_distribution
 
 _FEW_EPISODES = 10
 _MOST_GROUPS, _MOST_CLUSTERS, _MOST_BLOCKS = 200, 50_000, 2_000
@@ -41,6 +39,8 @@ _MOST_RESAMPLES = 100_000
 _START_SAMPLES = 4_096
 _TRIES = 4  # of a task on Ray
 _LONGEST_UNIT = 40  # characters
+_LARGE_TABLE = 2_000  # pairs
+_MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass below which the rest does not matter
 T = TypeVar("T")
 
 
@@ -130,8 +130,8 @@ def evaluate(
             "`gamma` is 1 and no episode of the log terminates, so the sum of rewards has no end; take gamma below 1, "
             "or name the column of terminations in `read(…, terminated=…)`"
         )
-    log, policies = _widen_actions(log, policy)
-    starts = None if start is None or isinstance(start, str) else _start_states(start, log)
+    log, policies = with_all_actions(log, policy)
+    starts = None if start is None or isinstance(start, str) else log.start_states(start)
     built = build(features, log, None if starts is None else starts[0])
     names = _estimator_names(estimator, built, log)
     added = richer_features(built, log, None if starts is None else starts[0]) if compare else None
@@ -150,10 +150,10 @@ def evaluate(
             if compare and added is not None:
                 other = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
                 richer.append(dataclasses.replace(other, groups=1))
-            found = answer_large_table(context, compare) if estimator == "auto" else None
+            found = _answer_large_table(context, compare) if estimator == "auto" else None
             if found is None:
                 found = _estimate(context, names, level, compare, richer)
-            estimates[name] = answer_otherwise(context, found) if estimator == "auto" else found
+            estimates[name] = _answer_otherwise(context, found) if estimator == "auto" else found
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
@@ -274,6 +274,64 @@ def _estimate(
     return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context), returns)
 
 
+def _answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
+    """Take the model over states where a table has too many pairs for LSTD-Q, before its matrix is formed.
+
+    The share of the policy's path that leads to pairs without data needs no factorisation: the path is followed step by
+    step. Up to the limit of refusal LSTD-Q has an answer too, with a longer interval; it is taken if a check of the
+    model over states warns.
+    """
+    features, log = context.estimand.features, context.estimand.log
+    if table_of(features) is None or features.size < _LARGE_TABLE or log.propensities < log.rows:
+        return None
+    A, _, path = context.moments.total()
+    counts, outside = context.moments.C.diagonal(), max(0.0, 1.0 - float(path.sum()))
+    for _ in range(_MOST_PATH):
+        outside += float(path[counts == 0].sum())
+        visits = np.divide(path, counts, out=np.zeros(len(path)), where=counts > 0)
+        path = np.where(counts > 0, path, 0.0) - A.T @ visits
+        if not path.sum() > _PATH_LEFT:
+            break
+    limits = diagnostics.THRESHOLDS["outside"]
+    if outside <= limits.warning:
+        return None
+    share = f"{min(outside, 1.0):.1%} of the policy's discounted path leads to pairs that the log has no data for"
+    others = ["naive", "pdis", "wis"] if compare else []
+    found, refused = dict[str, ValueEstimate](), dict.fromkeys(["lstdq", "dr"] if compare else ["lstdq"], share)
+    for name in ("state_model", *others):
+        try:
+            found[name] = estimators()[name].estimate(context)
+        except DoesNotApply as error:
+            refused[name] = str(error)
+    checks = diagnostics.own_diagnostics(found["state_model"])
+    if outside <= limits.fatal and any(check.grade != "fine" for check in checks):
+        return None  # LSTD-Q has an answer
+    return PolicyEstimate(found, refused, checks, context.estimand.stream, np.zeros(0), None)
+
+
+def _answer_otherwise(context: EstimatorContext, found: PolicyEstimate) -> PolicyEstimate:
+    """If LSTD-Q is refused, take the model over states, or the returns if the policy wrote the log."""
+    failed = [one for one in found.diagnostics if one.grade == "fatal"]
+    if not failed:
+        return found
+    main, others = found.main, dict(found.estimates)
+    for name in ("state_model", "wis"):
+        try:
+            one = others.get(name) or estimators()[name].estimate(context)
+        except DoesNotApply:
+            continue
+        checks = diagnostics.own_diagnostics(one)
+        of_the_behaviour = one.comparable and one.ratios is not None and np.allclose(one.ratios, 1.0, atol=0.05)
+        usable = bool(checks) or of_the_behaviour  # ratios of 1 are enough; others hide actions that were never taken
+        if not usable or any(check.grade == "fatal" for check in checks):
+            continue
+        del others[main]
+        others = {name: one, **others}
+        refused = {main: failed[0].sentence, **found.refused}
+        return dataclasses.replace(found, estimates=others, refused=refused, diagnostics=checks)
+    return found
+
+
 def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[str]:
     """Return the names of the estimators, the main one first."""
     found = estimators()
@@ -289,46 +347,3 @@ def _estimator_names(given: object, features: PairFeatures, log: Log) -> list[st
     for name in names:
         lookup(found, name, "estimator")
     return list(dict.fromkeys(names))
-
-
-def _widen_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
-    """Return the log with all the actions that a policy has, and the policies for these."""
-    named = as_policies(given, log)
-    if log.actions is None or log.actions != tuple(range(len(log.actions))):
-        return log, named
-    most, state = len(log.actions), log.sample[0][:2]
-    for one in named.values():
-        if isinstance(one, Discrete):
-            with suppress(Exception):  # it is called again later, and raises there
-                most = max(most, len(one.actions), one.most_actions(state))
-    if most > len(log.actions):
-        log = dataclasses.replace(log, actions=tuple(range(most)))
-        named = as_policies(given, log)
-    return log, named
-
-
-def _start_states(start: object, log: Log) -> tuple[np.ndarray, np.ndarray]:
-    """Return the states of a given start and their probabilities."""
-    example = log.sample[0][:1]
-    try:
-        states = np.asarray(start)
-    except (ValueError, TypeError):  # lists of different lengths
-        raise InputError(
-            f"`start` must be an array of states, or a distribution over them, got {short_repr(start)}"
-        ) from None
-    if states.ndim == 1 and states.dtype.kind == "f" and example.dtype.kind in "iu" and example.ndim == 1:
-        weights = check_distribution("start", states, len(states), "or give the states themselves as whole numbers")
-        return np.flatnonzero(weights), weights[weights > 0]
-    if states.dtype.kind == "O" or (states.dtype.kind == "U") != (example.dtype.kind == "U"):
-        raise InputError(
-            f"`start` must be states like the log's, such as {short_repr(example[0].tolist())}, or a distribution over "
-            f"them, got {short_repr(start)}"
-        )
-    if states.ndim == example.ndim - 1 and states.shape == example.shape[1:]:
-        states = states[None]
-    if states.shape[1:] != example.shape[1:] or not len(states):
-        raise InputError(
-            f"`start` must be an array of states as the log has them, with one row of shape {example.shape[1:]} each, "
-            f"got the shape {states.shape}"
-        )
-    return states, np.full(len(states), 1 / len(states))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,22 @@ def as_policies(given: object, log: Log) -> dict[str, Policy]:
                 f"`policy` must have names that can be printed and do not begin with =, +, - or @, got {name!r:.60}"
             )
     return {name: as_policy(name, entry, log) for name, entry in zip(names, named.values(), strict=True)}
+
+
+def with_all_actions(log: Log, given: object) -> tuple[Log, dict[str, Policy]]:
+    """Return the log with all the actions that a policy has, and the policies for these."""
+    named = as_policies(given, log)
+    if log.actions is None or log.actions != tuple(range(len(log.actions))):
+        return log, named
+    most, state = len(log.actions), log.sample[0][:2]
+    for one in named.values():
+        if isinstance(one, Discrete):
+            with suppress(Exception):  # it is called again later, and raises there
+                most = max(most, len(one.actions), one.most_actions(state))
+    if most > len(log.actions):
+        log = dataclasses.replace(log, actions=tuple(range(most)))
+        named = as_policies(given, log)
+    return log, named
 
 
 def _is_one_policy(given: Mapping[Any, Any], log: Log) -> bool:

@@ -14,7 +14,7 @@ from twoclock.logs import dataset
 from twoclock.logs.dataset import ColumnSource, in_memory
 from twoclock.logs.row_checks import Columns
 from twoclock.protocols import InputError
-from twoclock.storage.paths import first_line, one_line
+from twoclock.storage.atomic_file import first_line, one_line
 from twoclock.validation import short_repr
 
 _NUMBERS, _TEXT_BYTES = 1 << 24, 1 << 30  # of a column at a time

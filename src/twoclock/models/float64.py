@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.validation import check_process, number
+from twoclock.validation import check_process
 from twoclock.validation.arrays import as_array
 
 P = ParamSpec("P")
@@ -59,15 +59,3 @@ def read_argument(name: str, value: object, shape: tuple[int, ...] | None) -> np
     if shape is not None and new.shape != shape:
         raise InputError(f"`{name}` must have the shape {shape}, got {new.shape}")
     return new
-
-
-def not_negative(what: str, value: object) -> np.float64:
-    return np.float64(number(what, value, 0))
-
-
-def positive(what: str, value: object) -> np.float64:
-    return np.float64(number(what, value, 0, above=True))
-
-
-def finite(what: str, value: object) -> np.float64:
-    return np.float64(number(what, value))

@@ -1,4 +1,4 @@
-"""The linear-quadratic regulator in closed form: Riccati and Lyapunov equations, the stationary distribution.
+"""The linear-quadratic regulator in closed form: optimum, cost, stationary distribution.
 
 Gains have the sign u = −Kx everywhere. All functions are differentiable in K.
 """
@@ -6,7 +6,7 @@ Gains have the sign u = −Kx everywhere. All functions are differentiable in K.
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,97 +16,14 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.float64 import in_float64, read_argument
+from twoclock.models.riccati import lyapunov, riccati, spectral_radius
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import check_size, number, short_repr, whole
-from twoclock.validation.arrays import Array, Number, check_regulator, definite, matrix
+from twoclock.validation.arrays import Array, MatrixLike, Number, check_regulator, definite, matrix, square_matrix
 
-Matrix = jax.Array
-Series = tuple[Matrix, Matrix, jax.Array]
-Doubling = tuple[Matrix, Matrix, Matrix, Matrix, jax.Array]
-_DOUBLINGS = 50  # 2⁵⁰ terms of the series: a spectral radius of 1 − 1e-14 still converges
 Gain = Float[Array, "m n"]
 States = Float[Array, "n n"]  # a matrix on states
 Both = Float[Array, "d d"]  # a matrix on z = (x, u), d = n + m
-MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # anything that NumPy reads; an array once it is checked
-
-
-@jax.jit
-def lyapunov(a: Float[Array, "n n"], q: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The X with X = aᵀXa + q, by doubling of Σ (aᵀ)ⁱ q aⁱ; a matrix that is not finite where a is not stable."""
-
-    def series(a: Matrix, q: Matrix) -> Matrix:
-        def more(carry: Series) -> jax.Array:
-            power, _, i = carry
-            return (i < _DOUBLINGS) & (jnp.max(jnp.abs(power)) > jnp.finfo(power.dtype).eps)
-
-        def double(carry: Series) -> Series:
-            power, x, i = carry
-            return power @ power, x + power.T @ x @ power, i + 1
-
-        power, x, _ = jax.lax.while_loop(more, double, (a, q, jnp.zeros((), jnp.int32)))
-        small = jnp.max(jnp.abs(power)) <= jnp.finfo(power.dtype).eps
-        return jnp.where(small, x, jnp.full_like(x, jnp.inf))
-
-    a, q = jnp.asarray(a), jnp.asarray(q)
-    return jax.lax.custom_linear_solve(
-        lambda x: x - a.T @ x @ a, q, lambda _, b: series(a, b), lambda _, b: series(a.T, b)
-    )
-
-
-@jax.jit
-def spectral_radius(a: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The largest modulus of an eigenvalue, ρ = lim ‖aᴺ‖^(1/N) at N = 2⁵⁰ (Gelfand), by squaring, which also runs on
-    GPUs."""
-
-    def square(j: jax.Array, carry: tuple[Matrix, jax.Array]) -> tuple[Matrix, jax.Array]:
-        power, log = carry
-        size = jnp.linalg.norm(power)
-        power = power / jnp.where(size > 0, size, 1.0)
-        return power @ power, log + jnp.log(size) * jnp.exp2(-j.astype(a.dtype))
-
-    a = jnp.asarray(a)
-    _, log = jax.lax.fori_loop(0, _DOUBLINGS, square, (a, jnp.zeros((), a.dtype)))
-    return jnp.exp(log)
-
-
-@jax.jit
-def riccati(
-    A: Float[Array, "n n"], B: Float[Array, "n m"], Q: Float[Array, "n n"], R: Float[Array, "m m"]
-) -> tuple[Float[Array, "m n"], Float[Array, "n n"]]:
-    """The optimal gain K* and value P* of (A, B, Q, R), by structure-preserving doubling and one step of Hewer's.
-
-    The last step polishes, and it carries the derivative: ∂P_K/∂K vanishes at K*, so K* may be held fixed in P_K.
-
-    Reference: Chu, Fan & Lin, *A structure-preserving doubling algorithm*, 2005; Hewer, 1971.
-    """
-    A, B, Q, R = map(jnp.asarray, (A, B, Q, R))
-    eye = jnp.eye(A.shape[0], dtype=A.dtype)
-
-    def more(carry: Doubling) -> jax.Array:
-        _, _, H, old, i = carry
-        return (i < _DOUBLINGS) & (jnp.max(jnp.abs(H - old)) > 4 * jnp.finfo(H.dtype).eps * jnp.max(jnp.abs(H)))
-
-    def double(carry: Doubling) -> Doubling:
-        a, G, H, _, i = carry
-        w = jnp.linalg.solve(eye + G @ H, jnp.concatenate([a, G], axis=1))
-        wa, wg = w[:, : a.shape[1]], w[:, a.shape[1] :]
-        return a @ wa, G + a @ wg @ a.T, H + a.T @ H @ wa, H, i + 1
-
-    def gain(P: Matrix) -> Matrix:
-        return jnp.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
-
-    start = jax.lax.stop_gradient((A, B @ jnp.linalg.solve(R, B.T), Q, jnp.zeros_like(Q), jnp.zeros((), jnp.int32)))
-    K = jax.lax.stop_gradient(gain(jax.lax.while_loop(more, double, start)[2]))
-    P = lyapunov(A - B @ K, Q + K.T @ R @ K)
-    return gain(P), P
-
-
-def square_matrix(name: str, value: object) -> Float[np.ndarray, "n n"]:
-    """Check a square matrix, and return it as an array."""
-    new = matrix(name, value)
-    if new.shape[0] != new.shape[1]:
-        raise InputError(f"`{name}` must be square, got shape {new.shape}")
-    return new
 
 
 @pytree

@@ -10,12 +10,11 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from twoclock.models.average_reward import AverageReward
-from twoclock.models.float64 import finite, not_negative, positive
 from twoclock.models.mdp import Mdp, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
 from twoclock.protocols import InputError, checked, pytree
 from twoclock.validation import number
-from twoclock.validation.arrays import Number, as_array
+from twoclock.validation.arrays import Number, as_array, finite_number, not_negative, positive
 
 Real = Annotated[Any, Number]  # a plain number; an array where the model is part of a program
 Pair = tuple[Number, Number]
@@ -58,10 +57,10 @@ class LinearQuadraticField:
     """
 
     c1: Real = checked(not_negative, default=0.25)
-    c2: Real = checked(finite, default=1.5)
+    c2: Real = checked(finite_number, default=1.5)
     c3: Real = checked(not_negative, default=0.5)
-    c4: Real = checked(finite, default=0.6)
-    c5: Real = checked(finite, default=1.0)
+    c4: Real = checked(finite_number, default=0.6)
+    c5: Real = checked(finite_number, default=1.0)
     sigma: Real = checked(not_negative, default=0.3)
     dt: Real = checked(positive, default=0.1)
     rate: Real = checked(positive, default=1.0)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.float64 import in_float64, not_negative, read_argument, traced
+from twoclock.models.float64 import in_float64, read_argument, traced
 from twoclock.models.state_chain import StateChain, ahead
 from twoclock.models.successors import LOST, SMALL, PolicyEquations, Successors
 from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
 from twoclock.validation import check_size, number, whole
-from twoclock.validation.arrays import Array, Number, State, Vector, as_array
+from twoclock.validation.arrays import Array, Number, State, Vector, as_array, not_negative
 
 States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]

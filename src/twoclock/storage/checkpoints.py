@@ -10,8 +10,7 @@ from pathlib import Path
 
 from twoclock.protocols import InputError, PyTree
 from twoclock.storage import record
-from twoclock.storage.atomic_file import clean, lock
-from twoclock.storage.paths import absolute
+from twoclock.storage.atomic_file import absolute, clean, lock
 from twoclock.storage.run_identity import Identity, Json, explain_mismatch
 from twoclock.storage.sealed_folder import SPEC, Damaged, remove_record
 

@@ -18,8 +18,7 @@ import jax
 import numpy as np
 
 from twoclock.protocols import InputError, PyTree
-from twoclock.storage.atomic_file import Document, is_part, wait_for
-from twoclock.storage.paths import absolute, first_line, one_line
+from twoclock.storage.atomic_file import Document, absolute, first_line, is_part, one_line, wait_for
 from twoclock.storage.run_identity import FORMAT
 from twoclock.storage.sealed_folder import (
     SPEC,

@@ -14,15 +14,17 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from twoclock.engine import compatibility, program_digest
-from twoclock.problems.mixed_precision import mixed_precision
-from twoclock.protocols import Method, ProblemSource
+from twoclock.protocols import Key, Method, Problem, ProblemSource, PyTree, pytree
 from twoclock.validation import run_args
 from twoclock.version import __version__
 
@@ -213,3 +215,60 @@ def _value(value: object) -> Json:
 
 def _function_name(thing: object) -> str:
     return getattr(thing, "__qualname__", type(thing).__name__)
+
+
+def _forward(name: str) -> Any:
+    return lambda mixed, *args: getattr(mixed.problem, name)(*args)
+
+
+@pytree
+class MixedPrecision(Problem):
+    """A problem whose F and G are computed in bfloat16, from float32 and to float32.
+
+    The iterates, their compensated sums, the samples' draw and the metrics stay in float32. XLA adds up products and
+    means of bfloat16 numbers in float32.
+    """
+
+    problem: Problem
+    # Differences of nearby values vanish in eight bits.
+    instead_of_roots = 'a method with step sizes, such as tc.Polyak(tc.Standard()), or precision="float32"'
+    init, noise, draw, sample, measure, report, h, omega_star = (
+        _forward(name) for name in ("init", "noise", "draw", "sample", "measure", "report", "h", "omega_star")
+    )
+
+    @property
+    def samples_see_omega(self) -> bool:
+        return self.problem.samples_see_omega
+
+    @property
+    def omega_is_trace(self) -> bool:  # type: ignore[override]
+        return self.problem.omega_is_trace
+
+    def knows(self, member: str) -> bool:
+        return self.problem.knows(member)
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self._in_bfloat16("F", theta, omega, x)
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self._in_bfloat16("G", theta, omega, x)
+
+    def _in_bfloat16(self, name: str, *args: PyTree) -> PyTree:
+        operator = getattr(_cast(self.problem, jnp.bfloat16), name)
+        return _cast(operator(*_cast(args, jnp.bfloat16)), jnp.float32)
+
+
+def _cast(tree: PyTree, dtype: DTypeLike) -> PyTree:
+    def one(leaf: PyTree) -> PyTree:
+        return jnp.asarray(leaf, dtype) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else leaf
+
+    return jax.tree.map(one, tree)
+
+
+def mixed_precision(source: ProblemSource) -> ProblemSource:
+    """The same problem, or function of a key that makes one, with F and G in bfloat16."""
+    return MixedPrecision(source) if isinstance(source, Problem) else partial(_make, source)
+
+
+def _make(source: Any, key: Key) -> MixedPrecision:
+    return MixedPrecision(source(key))

@@ -17,8 +17,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twoclock.protocols import InputError
-from twoclock.storage.atomic_file import PART, Document, clean, hold_new, if_free, is_part, new_part, remove, wait_for
-from twoclock.storage.paths import absolute, first_line, one_line
+from twoclock.storage.atomic_file import (
+    PART,
+    Document,
+    absolute,
+    clean,
+    first_line,
+    hold_new,
+    if_free,
+    is_part,
+    new_part,
+    one_line,
+    remove,
+    wait_for,
+)
 
 SPEC = "spec.json"
 _SEAL = "sha256"

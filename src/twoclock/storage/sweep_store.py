@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.storage.atomic_file import Document, clean, lock, note, put, remove, unused, writable
-from twoclock.storage.paths import absolute
+from twoclock.storage.atomic_file import Document, absolute, clean, lock, note, put, remove, unused, writable
 from twoclock.storage.run_identity import FORMAT, Identity
 from twoclock.storage.sealed_folder import Damaged, Unsealed, check_files, checksum, reading, seal, unseal, verified
 from twoclock.validation import short_repr

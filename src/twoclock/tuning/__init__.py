@@ -19,9 +19,8 @@ from twoclock.protocols import InputError, Method, Problem, ProblemSource
 from twoclock.tuning.halving import Halving, Proposals
 from twoclock.tuning.objective import MOST_SEEDS, RESIDUAL, AgentObjective, By, ProblemObjective
 from twoclock.tuning.residual import Residual, residual
-from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import Box, MethodFactory, Tunable, build, check_box, default_box
-from twoclock.tuning.tune_result import Tuned, TunedMethods
+from twoclock.tuning.tune_result import ScoreTable, Tuned, TunedMethods
 from twoclock.validation import run_args
 
 __all__ = ["Residual", "Tuned", "TunedMethods", "residual", "tune"]

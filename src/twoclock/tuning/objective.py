@@ -25,8 +25,8 @@ from twoclock.storage.run_identity import RunSpec, describe
 from twoclock.tuning.fresh_samples import FreshMeans, OracleHalf, Probe, hide_truth, read_samples, samples_used
 from twoclock.tuning.residual import check_solves, check_unconstrained, follows_theta
 from twoclock.tuning.residual_estimate import LocalModel, ResidualEstimates, estimate_residuals
-from twoclock.tuning.score_table import ScoreTable
 from twoclock.tuning.search_space import Box, check_box, is_number
+from twoclock.tuning.tune_result import ScoreTable
 from twoclock.validation import short_repr
 
 By = Literal["end", "area"]

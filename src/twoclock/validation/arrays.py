@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt32
 from numpy.typing import ArrayLike
 
 from twoclock.protocols import InputError, PyTree
-from twoclock.validation import short_repr
+from twoclock.validation import number, short_repr
 
 Array = jax.Array | np.ndarray
 """NumPy's outside a trace, JAX's inside one."""
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 else:  # a plain number counts as an array without axes
     Number = Float[Array, ""] | np.floating | float
 Vector = Float[Array, " d"]
+MatrixLike = Annotated[Any, Float[np.ndarray, "p q"]]  # anything that NumPy reads; an array once it is checked
 State = Int[Array, ""]
 """The number of a state or of an action."""
 Words = UInt32[Array, " words"]
@@ -84,6 +85,26 @@ def matrix(name: str, value: object) -> Float[np.ndarray, "p q"]:
     new = as_array(name, value, "a matrix of numbers")
     if new.ndim != 2 or not new.size:
         raise InputError(f"`{name}` must be a matrix, got shape {new.shape}; write a column as [[a], [b]]")
+    return new
+
+
+def not_negative(what: str, value: object) -> np.float64:
+    return np.float64(number(what, value, 0))
+
+
+def positive(what: str, value: object) -> np.float64:
+    return np.float64(number(what, value, 0, above=True))
+
+
+def finite_number(what: str, value: object) -> np.float64:
+    return np.float64(number(what, value))
+
+
+def square_matrix(name: str, value: object) -> Float[np.ndarray, "n n"]:
+    """Check a square matrix, and return it as an array."""
+    new = matrix(name, value)
+    if new.shape[0] != new.shape[1]:
+        raise InputError(f"`{name}` must be square, got shape {new.shape}")
     return new
 
 

@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from twoclock.models.float64 import positive
-from twoclock.models.lqr import Lqr, MatrixLike, square_matrix
+from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
 from twoclock.problems.lqr.operators import Guard, Guarded, Sample, outer
 from twoclock.protocols import Key, Problem, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import flag
-from twoclock.validation.arrays import Array, Number
+from twoclock.validation.arrays import Array, MatrixLike, Number, positive, square_matrix
 
 __all__ = ["ModelCritic", "lqr_model"]
 

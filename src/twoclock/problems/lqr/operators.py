@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.models.float64 import not_negative, positive
 from twoclock.protocols import PyTree, Scalar, checked, pytree
 from twoclock.validation import flag, number, whole
-from twoclock.validation.arrays import Array, Number
+from twoclock.validation.arrays import Array, Number, not_negative, positive
 
 __all__ = ["ActorCritic", "Guard"]
 

@@ -32,10 +32,7 @@ def baird(
     The behaviour dashes to one of the six upper states with probability 6/7, the target always goes to the lower one.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
 
     >>> baird().truth.theta_star.shape
     (8,)
@@ -59,10 +56,7 @@ def boyan(
     """Boyan's chain: thirteen states counting down, four features that interpolate, V(s) = −2s.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
 
     >>> boyan().truth.theta_star.round(6).tolist()
     [-24.0, -16.0, -8.0, 0.0]
@@ -89,10 +83,7 @@ def walk_tabular(
     goes right with probability 0.6.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
 
     >>> walk_tabular().truth.theta_star.shape
     (5,)
@@ -108,10 +99,7 @@ def walk_inverted(
     """The five-state random walk, with features that generalise wrongly: φ_i = (1 − e_i)/2.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
 
     >>> walk_inverted().truth.theta_star.shape
     (5,)
@@ -125,10 +113,7 @@ def walk_dependent(
     """The five-state random walk, with three features that cannot represent V.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
 
     >>> walk_dependent().truth.theta_star.shape
     (3,)
@@ -309,10 +294,7 @@ def slow_walk(
     number). On-policy with ``right=0.5``.
 
     Args:
-        operator: "td", "tdc", "gtd2", "tdrc" or "etd".
-        sampling: "iid" or "markov".
-        ridge: the ridge of "tdrc"; 1 if None.
-        lam: λ of the eligibility traces, with "markov"; no traces if None.
+        operator, sampling, ridge, lam: as for `policy_evaluation`.
         right: the probability that the target goes right.
 
     >>> slow_walk().truth.theta_star.shape
