@@ -28,6 +28,7 @@ types: setup
 bench: setup
 	for bench in first_call scan engine core live policy_evaluation lqr entropy_mdp bilevel sweep; do $(BIN)/python bench/$$bench.py || exit 1; done
 	$(BIN)/python -m docs.quoted --bench
+	TWOCLOCK_LARGE=1 $(BIN)/python -m pytest tests/models/test_sparse_mdp.py -k in_proportion
 
 # Faults tried on purpose, docs/faults.md. `make faults SCALE=0.1` tries a tenth of them.
 SCALE ?= 1

@@ -128,6 +128,8 @@ def test_fitted_q_is_refused_where_it_diverges():
 
 def test_dice_keeps_to_a_budget_where_nobody_asked_for_it(monkeypatch):
     monkeypatch.setattr(two_time_scale, "DICE_BUDGET", 1)
+    for module, name in ((fqe_network, "TARGETS"), (fqe_network, "STEPS"), (two_time_scale, "TDC_SEEDS")):
+        monkeypatch.setattr(module, name, 1)  # of the others it is only asked that they run
     with_all = tc.evaluate(LOG, MDP.pi, MDP.gamma, estimator="all", bootstrap=0, compare=False).table
     note = with_all.set_index("estimator").loc["dice", "note"]
     assert "not converged within its budget" in note

@@ -73,17 +73,17 @@ def finite(name):
     [("random", 100, 12), ("frozen lake", 200, 60), ("cliff", 200, 15), ("boyan", 100, 14)],
 )
 def test_intervals_cover_the_truth(name, episodes, steps):
-    problem, logs = finite(name), 150
+    problem, logs = finite(name), 50
     truth, columns = problem.worth(), problem.draw(logs * episodes, steps, seed=7)
     parts, found = np.searchsorted(columns["episode"], np.arange(logs + 1) * episodes), []
     for start, end in itertools.pairwise(parts):
         log = logged.read({key: column[start:end] for key, column in columns.items()})
         found.append(tc.evaluate(log, problem.pi, problem.gamma, **BARE))
     covered = np.mean([v.low <= truth <= v.high for v in found])
-    # From 150 logs the share has a standard error of 0.018, and the standard deviation one of 6 %. What a small log
-    # may lack is counted, so that intervals are rather too wide.
     assert covered >= 0.92, covered
-    assert 0.85 < np.mean([v.se for v in found]) / np.std([v.value for v in found]) < 1.4
+    # From 50 logs the standard deviation has an error of 10 %. What a small log may lack is counted, so that intervals
+    # are rather too wide.
+    assert 0.8 < np.mean([v.se for v in found]) / np.std([v.value for v in found]) < 1.5
     # The size at which coverage is promised is one without warnings.
     assert np.mean([len(v.warnings) > 0 for v in found]) <= 0.1
 

@@ -240,9 +240,9 @@ SIZES = """
 def peak():
     lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
     return int(lines["VmHWM"].split()[0]) / 2**20
-import resource, time
+import sys, time
 import numpy as np, twoclock as tc
-states, rng = 100_000, np.random.default_rng(0)
+states, rng = int(sys.argv[1]), np.random.default_rng(0)
 P, r = rng.dirichlet(np.ones(10), (states, 2)), rng.normal(size=(states, 2))
 mdp = tc.models.Mdp(P, r, 0.95, rng.integers(0, states, P.shape))
 around = np.broadcast_to((np.arange(states)[:, None, None] + np.arange(-4, 6)) % states, P.shape)
@@ -269,10 +269,13 @@ for turn, make in enumerate((
 
 
 @pytest.mark.slow
-def test_a_table_of_100_000_states_is_set_up_within_ten_seconds_and_sampled_within_two_gibibytes():
+def test_set_up_and_sampling_of_a_large_table_take_time_and_memory_in_proportion_to_it():
+    """10⁵ states within ten seconds and two gibibytes; here a fifth of them, or all if TWOCLOCK_LARGE is set."""
+    share = 1.0 if os.environ.get("TWOCLOCK_LARGE") else 0.2
     env = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # threads of BLAS that wait count as processor time
-    answer = subprocess.run([sys.executable, "-c", SIZES], capture_output=True, text=True, env=env, check=True)
+    command = [sys.executable, "-c", SIZES, str(int(share * 100_000))]
+    answer = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
     for line in answer.stdout.splitlines():
         seconds, gibibytes = map(float, line.split())
-        assert seconds < 10
-        assert gibibytes < 2
+        assert seconds < max(10 * share, 3)  # on a busy machine a second or two go into compilation
+        assert gibibytes < 0.4 + 1.6 * share  # of which .4 are there before the table is

@@ -39,11 +39,6 @@ class Stopped(Exception):
     """The power goes."""
 
 
-def stop_at_the_end(tick):
-    if tick.step == RUN["steps"]:
-        raise Stopped
-
-
 def same(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     jax.tree.map(np.testing.assert_array_equal, a, b)
@@ -51,30 +46,36 @@ def same(a, b):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_problem_is_solved_saved_and_resumed(name, tmp_path):
+    """What a sweep computes in one go is the run that was never stopped."""
     problem = PROBLEMS[name](**SMALL.get(name, {}))
     assert len(repr(problem)) < 400
-    results = tc.solve(problem, SETTINGS, **RUN)
-    result = results[FIRST]
+    folder = {"checkpoint": tmp_path / "checkpoint", "checkpoint_every": 0.0}
+    ends, steps = [], []
+
+    def stop_at_the_end(tick):
+        if tick.step == RUN["steps"]:
+            ends.extend(np.asarray(leaf)[0] for leaf in jax.tree.leaves(tick.carry()))
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        tc.solve(problem, SETTINGS, **RUN, **folder, progress=stop_at_the_end)
+    result = tc.solve(problem, SETTINGS, **RUN, **folder, progress=lambda tick: steps.append(tick.step))[FIRST]
+    assert 0 not in steps
     assert not result.diverged.any()
+    same(ends, jax.tree.leaves(result.end.carry))
 
     again = tc.load(result.save(tmp_path / "record"))
     assert again == result
     same((again.theta, again.omega), (result.theta, result.omega))
     pd.testing.assert_frame_equal(again.history, result.history)
 
-    folder = {"checkpoint": tmp_path / "checkpoint", "checkpoint_every": 0.0}
-    with pytest.raises(Stopped):
-        tc.solve(problem, SETTINGS, **RUN, **folder, progress=stop_at_the_end)
-    steps = []
-    resumed = tc.solve(problem, SETTINGS, **RUN, **folder, progress=lambda tick: steps.append(tick.step))
-    assert 0 not in steps
-    same((resumed[FIRST].theta, resumed[FIRST].omega), (result.theta, result.omega))
-    pd.testing.assert_frame_equal(resumed[FIRST].history, result.history)
-
     swept = tc.sweep({"p": problem}, {"m": SETTINGS}, **RUN).result("p", f"m {FIRST}")
     pd.testing.assert_frame_equal(swept.history[result.history.columns], result.history, check_dtype=False)
 
-    tuned = tc.tune(problem, METHOD, {"alpha.c": (1e-6, 1e-5)}, steps=4, rungs=1)
+
+@pytest.mark.parametrize("name", {problem.__module__: name for name, problem in PROBLEMS.items()}.values())
+def test_a_problem_of_every_file_is_tuned(name):
+    tuned = tc.tune(PROBLEMS[name](**SMALL.get(name, {})), METHOD, {"alpha.c": (1e-6, 1e-5)}, steps=4, rungs=1)
     assert 1e-6 <= tuned.settings["alpha.c"] <= 1e-5
 
 

@@ -146,10 +146,10 @@ def largest_excess(problem, certificate, rng, points=1500):
 
 
 @pytest.mark.parametrize("structure", ["strongly-convex", "pl", "non-convex"])
-def test_v_falls_from_random_points_of_random_problems_for_thirty_random_constants(structure):
+def test_v_falls_from_random_points_of_random_problems_for_random_constants(structure):
     rng = np.random.default_rng(20261119)
     alone = []
-    for i in range(30):
+    for i in range(12):
         S = rng.uniform(0.7, 1.4) if structure == "pl" and i % 3 == 0 else 1.0
         problem = Drawn(rng, structure, S)
         if structure == "pl" and S != 1:

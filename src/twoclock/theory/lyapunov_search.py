@@ -206,9 +206,10 @@ def initial_guess(known: ProofCase) -> tuple[Array, Array, float]:
             fits, D = margin(known, c * 1e-9 / lam)
             if fits > 0:
                 D = D / D[0] if structure == "strongly-convex" else np.array([1.0, *D[1:] * 1e9 * lam])
-                for first in 4.0 ** -np.arange(30.0 if known.growth == 0 else 100.0):
-                    if speed(known, c, D, first / lam) > 0:
-                        return c, D, first / lam
+                firsts = 4.0 ** -np.arange(30.0 if known.growth == 0 else 100.0) / lam
+                # Where V falls it falls at all smaller steps, too, and for most ratios it does not.
+                if max(speed(known, c, D, firsts[i]) for i in (-1, len(firsts) // 2)) > 0:
+                    return c, D, next(first for first in firsts if speed(known, c, D, first) > 0)
     raise ArithmeticError
 
 
