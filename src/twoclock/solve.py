@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import operator
 import time
@@ -24,7 +23,7 @@ from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, take_up, watch
 from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
-from twoclock.engine.tracing import array_bytes
+from twoclock.engine.tracing import hash_arrays
 from twoclock.intervals.confidence_sequence import first_look
 from twoclock.intervals.stopping import Width
 from twoclock.methods.auto import Auto, NotArrivedWarning
@@ -331,7 +330,7 @@ class _Identities:
         if not isinstance(self.problem, Problem):
             return program_digest.digest_run(self.problem, {}, x64=self.spec.x64)[0]
         leaves = jax.tree.leaves((self.problem, list(self.methods.values())))
-        return hashlib.sha256(array_bytes([leaf for leaf in leaves if isinstance(leaf, np.ndarray)])).digest()
+        return hash_arrays([leaf for leaf in leaves if isinstance(leaf, np.ndarray)]).digest()
 
     @cached_property
     def before_the_run(self) -> dict[str, Identity]:

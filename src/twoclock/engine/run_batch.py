@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -131,10 +131,13 @@ def _making(problem: Callable[[Key], Problem]) -> Iterator[None]:
 
 def _cast_problem(problem: Problem) -> Problem:
     """Convert its numbers as ``_cast`` does, but let those on the host stay there."""
-    on_host = {name: getattr(problem, name) for name in problem.on_host}
-    floats = jnp.result_type(float)
-    on_host = jax.tree.map(lambda leaf: np.array(leaf, floats), on_host)
-    return replace(_cast(replace(problem, **dict.fromkeys(on_host))), **on_host)
+    cast: Any = problem
+    if problem.on_host:
+        cast = replace(cast, **dict.fromkeys(problem.on_host))
+    cast, floats = _cast(cast), jnp.result_type(float)
+    on_host = {n: jax.tree.map(lambda leaf: np.array(leaf, floats), getattr(problem, n)) for n in problem.on_host}
+    made: Problem = replace(cast, **on_host) if on_host else cast
+    return made
 
 
 def _cast(tree: PyTree) -> PyTree:

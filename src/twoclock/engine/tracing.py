@@ -147,18 +147,20 @@ def digest_each(program: ClosedJaxpr, arguments: Iterable[PyTree]) -> list[str]:
     """Return digests of one program and every number in it, one for each of several sets of arguments."""
     of_program, found = _Reader().read(program), []
     for numbers in arguments:
-        with_numbers = of_program.copy()
-        with_numbers.update(array_bytes(numbers))
-        found.append(with_numbers.hexdigest()[:16])
+        found.append(hash_arrays(numbers, of_program.copy()).hexdigest()[:16])
     return found
 
 
-def array_bytes(tree: PyTree) -> bytes:
-    """The types, shapes and numbers of all arrays in a tree."""
-    leaves = [leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    keys = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
-    arrays = [np.asarray(jax.random.key_data(a) if key else a) for a, key in zip(leaves, keys, strict=True)]
-    return b"".join(f"{a.dtype}{a.shape}".encode() + np.ascontiguousarray(a).tobytes() for a in arrays)
+def hash_arrays(tree: PyTree, digest: Hash | None = None) -> Hash:
+    """Add the types, shapes and numbers of all arrays in a tree to a digest, without a copy of them."""
+    digest = hashlib.sha256() if digest is None else digest
+    for leaf in jax.tree.leaves(tree):
+        array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
+        key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        array = np.asarray(jax.random.key_data(array) if key else array)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest
 
 
 class _Reader:
@@ -199,7 +201,7 @@ class _Reader:
             return self._known[id(value)]
         if isinstance(value, (np.ndarray, jax.Array)):
             self.arrays.append(value)
-            return hashlib.sha256(array_bytes([value])).hexdigest()
+            return hash_arrays([value]).hexdigest()
         if type(value) in (tuple, list):
             return f"({', '.join(self._parameter(name, part) for part in value)})"  # type: ignore[attr-defined]
         if name == "callback":
