@@ -202,8 +202,11 @@ def test_stepping_in_a_user_loop_outside_x64(method, theta):
             state = method.step(F, lambda t, w, x: w, state, None, k)
         assert jax.tree.structure(state) == jax.tree.structure(start)
         assert {leaf.dtype for leaf in jax.tree.leaves((state, method.estimate(state)))} == {jnp.dtype("float32")}
-        sums = jax.tree.leaves(state, is_leaf=lambda s: isinstance(s, Sum))
-        assert all(s.residue is not None for s in sums if isinstance(s, Sum))
+        sums = jax.tree_util.tree_leaves_with_path(state, is_leaf=lambda s: isinstance(s, Sum))
+        bare = [jax.tree_util.keystr(path) for path, s in sums if isinstance(s, Sum) and s.residue is None]
+        # A relative error of f and g of Fast moves no root.
+        assert all(path.endswith((".mean_F", ".mean_G")) for path in bare)
+        assert len(bare) < len(sums)
 
 
 def test_precisions_may_be_mixed():
