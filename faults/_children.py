@@ -14,11 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-_MOST = 16 << 30
+_MOST = 8 << 30
 
 
 def limit_memory() -> None:
-    """Limit the memory that this process and its children can ask for: one that grows fast would end all others."""
+    """Limit the memory of this process and its children: one that grows fast would end all others.
+
+    The library sees the limit and refuses what needs more, so that a trial ends alike on machines of any size.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST if hard == resource.RLIM_INFINITY else min(_MOST, hard), hard))
 

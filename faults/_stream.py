@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_BYTES = 8 << 30
+_BYTES = 9 << 30  # the limit of `limit_memory`, and files that are mapped
 
 
 def stream(name: str, many: int, seed: int, seconds: float = 300.0) -> Iterator[tuple[str, str | None]]:
@@ -23,7 +23,7 @@ def stream(name: str, many: int, seed: int, seconds: float = 300.0) -> Iterator[
             why = None
             for line in _lines(child, seconds):
                 if line is None:
-                    why = "hangs" if _size(child.pid) < _BYTES else "takes more than 8 GiB"
+                    why = "hangs" if _size(child.pid) < _BYTES else "takes more than 9 GiB"
                     child.kill()
                     break
                 message = json.loads(line)

@@ -116,3 +116,28 @@ for call in (lambda: tc.problems.forest(), lambda: tc.solve(tc.problems.quadrati
 def test_a_limit_on_addresses_at_which_xla_would_abort_is_refused():
     end = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, timeout=200)
     assert end.returncode == 0, end.stderr
+
+
+LITTLE = """
+import resource
+import twoclock as tc
+resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, resource.RLIM_INFINITY))
+price = lambda x, u, x_next, reward, terminated: 0.0
+for make in (
+    lambda: tc.agents.ConstrainedActorCritic(20_000_000, 2, price, 1.0, 0.1),
+    lambda: tc.agents.EntropyActorCritic(20_000_000, 2, 0.1),
+    lambda: tc.agents.AverageRewardActorCritic(20_000_000, 2, 0.1),
+):
+    try:
+        make()
+    except tc.InputError as error:
+        assert "GiB of memory and there are" in str(error), error
+        continue
+    raise SystemExit("it was not refused")
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="what a process uses is seen on Linux alone")
+def test_what_does_not_fit_under_a_limit_of_the_process_is_refused():
+    end = subprocess.run([sys.executable, "-c", LITTLE], capture_output=True, text=True, timeout=200)
+    assert end.returncode == 0, end.stderr

@@ -1,5 +1,7 @@
 """Samples from outside: the numbers of a loop by hand and of ``solve``, whatever comes in, killed or read meanwhile."""
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -358,3 +360,11 @@ def test_learn_one_without_a_target_is_update_and_predict_one_needs_a_function()
         one.predict_one(0.0)
     with pytest.raises(tc.InputError, match=r"`predict` must be a function of \(theta, x\)"):
         learner(predict=lambda theta: theta)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_and_pickles_are_refused_in_one_line(copied):
+    learner = tc.Learner(lambda t, w, x: t - x, lambda t, w, x: w - t, tc.Fast(), 0.0, 0.0)
+    for made in (learner, tc.agents.Regulator(np.eye(1), np.eye(1)), tc.agents.Evaluator(1.0, np.eye(3), 0.9)):
+        with pytest.raises(tc.InputError, match="has no copies"):
+            copied(made)

@@ -7,7 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -150,6 +150,13 @@ class LearnerAgent:
     def _set_seed(self, seed: object) -> None:
         self.seed = validation.seed_number("seed", seed)
         self._rng = np.random.default_rng([self._STREAM, self.seed])
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse copies and pickles: they would lack the compiled program, or share the state."""
+        raise InputError(
+            "an agent has no copies, since its program is compiled; make one with its settings, "
+            "`type(agent)(**agent.settings)`, or use `save` and `restore`"
+        )
 
     @property
     def settings(self) -> dict[str, object]:

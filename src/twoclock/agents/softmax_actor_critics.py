@@ -38,7 +38,7 @@ class SoftmaxActorCritic(LearnerAgent):
 
     def _set_sizes(self, states: object, actions: object) -> None:
         self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
-        check_size("`states`, `actions`", 4 * self.states * self.actions)
+        check_size("`states`, `actions`", 24 * self.states * self.actions)
 
     def act(self, x: int) -> int:
         """An action in state x."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar, cast
 
 import jax
 import numpy as np
@@ -212,6 +212,12 @@ class Learner:
     def result(self) -> Result:
         """The present state as a ``Result`` of one seed, to plot, tabulate and save."""
         return self._result(self._loop.now())
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse copies and pickles: they would lack the compiled program, or share the state."""
+        raise InputError(
+            "a learner has no copies, since its program is compiled; use `learner.save` and `Learner.load`"
+        )
 
     def save(self, path: str | Path, also: Document | None = None, **trees: PyTree) -> Path:
         """Save the learner to a folder; an earlier save there is replaced atomically.

@@ -307,12 +307,18 @@ def check_process() -> None:
 
 def _addresses_left() -> int | None:
     """The bytes of addresses that this process may still reserve; None without a limit, or if the system hides it."""
-    with suppress(ImportError, AttributeError, OSError):
+    return _left("RLIMIT_AS", 0)
+
+
+def _left(limit: str, place: int) -> int | None:
+    """What is left of a limit of this process, in bytes; ``place`` of its use in Linux's list of pages."""
+    with suppress(ImportError, AttributeError, OSError, ValueError):
         import resource
 
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit != resource.RLIM_INFINITY:
-            return limit - int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        most = resource.getrlimit(getattr(resource, limit))[0]
+        if most != resource.RLIM_INFINITY:
+            used = int(Path("/proc/self/statm").read_text().split()[place]) * resource.getpagesize()
+            return max(most - used, 0)
     return None
 
 
@@ -358,7 +364,8 @@ def available_memory() -> int | None:
         with suppress(OSError, ValueError):
             left = int((folder / f"memory.{limit}").read_text()) - int((folder / f"memory.{used}").read_text())
             found.append(max(left, 0))
-    return min(found, default=None)
+    of_process = _left("RLIMIT_AS", 0), _left("RLIMIT_DATA", 5)  # ulimit -v and -d, which batch systems set
+    return min((*found, *(left for left in of_process if left is not None)), default=None)
 
 
 def _bytes(size: float | int) -> str:
