@@ -29,7 +29,7 @@ ALT = {
     "logarithmic axis with lines at 1 and 1.5."
 }
 # The seed of the random problems that count. The design was frozen before they were drawn; others were used till then.
-SEED, EACH = 40_623, 4
+SEED, EACH = 51_119, 4
 _TRIALS = 7  # for all else, so that nothing is seen of those before they count
 CATALOGUE = "catalogue"
 _ROUNDING = 1e-15  # of a squared error

@@ -1,8 +1,9 @@
 """The squared mean without its bias, and the rule for arrival, against what normal samples must show."""
 
 import numpy as np
+import pytest
 
-from twoclock.intervals.arrival import SquaredMean, judge, squared_mean
+from twoclock.intervals.arrival import ONE_SEED, SquaredMean, judge, score_limit, squared_mean, surprise
 
 
 def test_the_squared_mean_is_unbiased_and_its_noise_is_that_of_the_mean():
@@ -37,3 +38,19 @@ def test_a_start_that_cannot_be_distinguished_from_the_estimate_is_no_arrival():
     found = judge(here, np.asarray([5.0, 20.0, 20.0]))
     assert found.within_noise.tolist() == [True, True, False]
     assert found.tells_from_start.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("size", [1, 3, 20])
+def test_a_right_estimate_surprises_as_seldom_as_a_normal_variable(size):
+    """In any number of directions; one that is wrong by three standard errors in each of 20 does so nearly always."""
+    rng = np.random.default_rng(size)
+    error = rng.normal(size=(20_000, 1, size)) / 4
+    means, none = error + rng.normal(size=(20_000, 16, size)), np.zeros(20_000)
+    score = surprise(means, np.ones(16), none).score
+    assert 0.003 < (score > ONE_SEED).mean() < 0.01  # .0067
+    assert (score > score_limit(20)).mean() < 0.001
+    if size == 20:
+        wrong = surprise(means + 3 / 4, np.ones(16), none).score
+        assert (wrong > score_limit(20)).mean() > 0.95
+        judged = judge(squared_mean(means + 3 / 4, np.ones(16)), none + 1e3)
+        assert judged.within_noise.mean() > 0.5  # the same factor in all dimensions would not see it

@@ -11,6 +11,7 @@ operators passes the first rule and fails the second.
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
@@ -20,6 +21,16 @@ from twoclock.validation.arrays import Array
 # The estimate itself has errors. In one dimension, with as many samples for it as for its test, it passes 99 times in
 # 100: its mean is normal with twice the variance of the noise, and the noise is subtracted from the value.
 WITHIN, SMALL = 12.0, 0.1
+# The probability that any seed of a run is objected to by chance, and the number of scores that are compared in each.
+BY_CHANCE, SCORES = 0.02, 3
+
+
+def score_limit(seeds: int) -> float:
+    """What all scores of so many right seeds stay below, but for one run in fifty (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - BY_CHANCE / (SCORES * max(seeds, 1)))
+
+
+ONE_SEED = score_limit(1)
 
 
 class SquaredMean(NamedTuple):
@@ -27,6 +38,13 @@ class SquaredMean(NamedTuple):
 
     value: Float[Array, "*lanes"]  # unbiased, so that it may be negative near zero
     noise: Float[Array, "*lanes"]  # E‖·‖² of the sampling error of the mean; infinite from fewer than three batches
+
+
+class Surprise(NamedTuple):
+    """How far a mean is from zero, on the scale of a standard normal variable."""
+
+    score: Float[Array, "*lanes"]
+    noise: Float[Array, "*lanes"]  # as in ``SquaredMean``
 
 
 class Arrival(NamedTuple):
@@ -65,6 +83,37 @@ def squared_mean(means: Float[Array, "*lanes batches n"], weights: Float[Array, 
     products = xp.sum(pairs * (means @ xp.swapaxes(means, -1, -2)), axis=(-2, -1))
     noise = xp.where(enough, spread / (safe_total**2 * share), xp.inf)
     return SquaredMean(products / xp.where(enough, number, 1.0), noise)
+
+
+def surprise(
+    means: Float[Array, "*lanes batches n"], weights: Float[Array, "... batches"], floor: Float[Array, "*lanes"]
+) -> Surprise:
+    """Compare the mean at an estimate with zero, in as many directions as share its noise.
+
+    The estimate has an error of its own, of a variance up to that of the noise. So half of (value + noise)/noise has an
+    F law if the mean is zero, with d and (B − 1)d degrees of freedom, d = (tr C)²/tr C² for the covariance C of the B
+    batches. Paulson's formula turns its cube root into a standard normal variable.
+
+    Args:
+        means, weights: as of ``squared_mean``.
+        floor: what counts as zero beside the noise, in the square.
+    """
+    xp = means.__array_namespace__()
+    value, noise = squared_mean(means, weights)
+    known = xp.isfinite(noise)
+    number = xp.maximum(xp.sum(xp.where(weights > 0, 1.0, 0.0), axis=-1), 3.0)
+    kept = xp.where(weights > 0, 1.0, 0.0)[..., None]
+    off = kept * (means - xp.sum(kept * means, axis=-2, keepdims=True) / number[..., None, None])
+    gram = off @ xp.swapaxes(off, -1, -2)
+    tiny = float(xp.finfo(means.dtype).tiny) ** 0.5
+    scale = xp.sum(off**2, axis=(-2, -1))[..., None, None] + tiny
+    # 1/d, which B batches overestimate by 1/(B − 1).
+    shared = xp.sum((gram / scale) ** 2, axis=(-2, -1)) - 1 / (number - 1)
+    d = 1 / xp.clip(shared, 1 / means.shape[-1], 1.0)
+    ratio = xp.maximum(1 + value / (xp.where(known, noise, 1.0) + floor + tiny), 0.0) / 2
+    root, over, under = ratio ** (1 / 3), 2 / (9 * d), 2 / (9 * (number - 1) * d)
+    score = ((1 - under) * root - (1 - over)) / (under * root**2 + over) ** 0.5
+    return Surprise(xp.where(known, score, xp.inf), noise)
 
 
 def judge(here: SquaredMean, start: Float[Array, "*lanes"]) -> Arrival:

@@ -209,9 +209,17 @@ def _noise(
     The standard deviation is √(2 tr C²). So the upper end is four times the mean in one dimension, and near the mean
     where many share the noise.
     """
+    mean, spread = squared_error(D, cov)
+    return mean, mean + 3 * spread
+
+
+def squared_error(
+    D: Float[Array, "*lanes m n"], cov: Float[Array, "*lanes n n"]
+) -> tuple[Float[Array, "*lanes"], Float[Array, "*lanes"]]:
+    """tr C and √tr C², C = D cov Dᵀ: the mean of ‖e‖², e ~ N(0, C), and its standard deviation over √2."""
     C = D @ cov @ D.mT
     mean = (C * C.__array_namespace__().eye(C.shape[-1], dtype=C.dtype)).sum(axis=(-2, -1))
-    return mean, mean + 3 * total(C**2) ** 0.5
+    return mean, total(C**2) ** 0.5
 
 
 def _shift(S: Float[Array, "*lanes n n"], unsure: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:

@@ -13,9 +13,10 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float
 
 from twoclock import tree_math
-from twoclock.intervals.arrival import WITHIN, squared_mean
-from twoclock.methods import frozen_check, local_model
+from twoclock.intervals.arrival import ONE_SEED, WITHIN, surprise
+from twoclock.methods import forgetting, frozen_check, local_model
 from twoclock.methods.affine import Slopes, slopes
+from twoclock.methods.forgetting import Older
 from twoclock.methods.frozen_check import FrozenCheck, top_power
 from twoclock.methods.local_model import LinearModel, Root, times
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
@@ -39,6 +40,9 @@ _PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
 # A move went too far if the slope along it is so steep at its end, by this many standard errors. A move from the wrong
 # side of a minimum always seems too far: after this many that were undone, the model trusts new samples.
 _OVERSHOT, _SURE, _UNDONE = 0.1, 3.0, 3.0
+# A move also went too far if single slopes along it, noise included, are this many times larger at its end: steep
+# operators, such as exponentials, have samples there that say nothing.
+_BURST = 10.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
@@ -76,6 +80,7 @@ class ZapState:
     curved: Float[Array, "*lanes"]
     model: LinearModel
     trial: Trial
+    older: Older
     check: FrozenCheck
     linear: Float[Array, "*lanes 3 n"]  # J z at the iterate, at the frozen estimate and at the start
 
@@ -142,9 +147,8 @@ class Zap(Method):
             model,
         )
         check = frozen_check.begin(z)
-        return ZapState(
-            theta, omega, z, reach, _least(reach), zero, model, trial, check, jnp.zeros((3, z.size), z.dtype)
-        )
+        older, linear = forgetting.begin(model), jnp.zeros((3, z.size), z.dtype)
+        return ZapState(theta, omega, z, reach, _least(reach), zero, model, trial, older, check, linear)
 
     def step(self, F: Operator, G: Operator, state: ZapState, x: PyTree, k: Scalar) -> ZapState:
         k = jnp.asarray(k, jnp.int32)
@@ -227,7 +231,8 @@ class Zap(Method):
             xp.where(last > 0.9 * reach, 2 * reach, shorter_reach),
         )
         rate = xp.asarray(self.rate, dtype=z.dtype)
-        is_flat = _squared(to.flat) > _squared(to.u) / 4
+        # Before the first move the prior is no more than a guess of a length. A slope that is seen is one.
+        is_flat = (_squared(to.flat) > _squared(to.u) / 4) & ~(first & (to.scale > 0))
         # Where no slope is seen, the prior would take θ back to its start.
         newton = xp.where(is_flat[..., None], times(to.reduced_gain, to.u), to.slow)
         by_theta = (rate * _signal(newton, to.slow_most))[..., None] * newton
@@ -250,10 +255,17 @@ class Zap(Method):
         along = xp.where(over[..., None], share[..., None] * trial.along, along)
         along = xp.where(fine[..., None, None], along, 0)
         slope = xp.where(over, share * trial.slope, times(along, model.at(z)))
+        gains = to.gain, xp.concatenate([xp.zeros_like(to.G_theta), to.fast_inverse], axis=-1)
+        doubted = curved & ~undo & ~first
+        before = trial.model.count
+        older = forgetting.grown(state.older, before, xp.where(undo, before, model.count), state.curved * self.power)
+        revised = forgetting.without_bias(model, older, state.check, z, gains)
+        model, older = jax.tree.map(lambda new, old: xp.where(_expand(doubted, new), new, old), revised, (model, older))
         forget = state.curved * (_FORGET * _far(moved - z, sizes, slow) + _far(moved - model.place, sizes, slow))
         kept = model.count / (1 + forget)
-        gains = to.gain, xp.concatenate([xp.zeros_like(to.G_theta), to.fast_inverse], axis=-1)
-        kept = xp.where(curved & ~undo, _believed(trial, model, gains, kept), kept)
+        off = trial.seen - trial.expected
+        worth = forgetting.worth(kept, off, trial.count, before, model, state.check, trial.base, gains)
+        kept = xp.where(doubted, worth, kept)
         kept = xp.maximum(kept, xp.minimum(model.count, _FIRST * z.shape[-1]))
         unsure = xp.where(xp.stack([is_flat, is_flat & False], axis=-1), reach, 2 * noise)
         width = xp.clip(unsure, _least(sizes), xp.maximum(reach, _least(sizes)))
@@ -265,8 +277,9 @@ class Zap(Method):
         trial = Trial(base, step, along, slope, zero, zero, none, none, undone, model.at(moved), seen, model)
         check = frozen_check.freeze(state.check, self.best(state, z, to, slow), k)
         linear = xp.stack([moved, check.point, state.origin], axis=-2) @ model.J.value.mT
+        older = forgetting.begin_at_powers(older, model, k)
         theta, omega = back(moved)
-        return ZapState(theta, omega, state.origin, reach, width, state.curved, model, trial, check, linear)
+        return ZapState(theta, omega, state.origin, reach, width, state.curved, model, trial, older, check, linear)
 
     def root(self, state: ZapState, z: Array, slow: int, *, lately: bool = False) -> Root:
         """Newton's step from z to the root of the model, or of its running means.
@@ -311,9 +324,10 @@ class Zap(Method):
         """The data for the test of arrival, from samples after an estimate was frozen.
 
         ``newton_sq`` is the squared distance of θ to the root of the model, ``noise_sq`` the mean square of its error.
-        ``residual`` is the largest of the squared means of F − B G, of G and of the Newton step at the frozen estimate,
-        in units of what noise explains. ``start_ratio`` is the squared noise of F − B G over its square at the start;
-        if the operators are affine, that of the Newton step over the distance of θ from the start.
+        ``residual`` is the largest of the squared scores of the means of F − B G, of G and of the Newton step at the
+        frozen estimate, in units of what noise explains in one seed. ``batch_noise_sq`` is the mean square of the
+        Newton step's noise there, on chains too. ``start_ratio`` is the squared noise of F − B G over its square at the
+        start; if the operators are affine, that of the Newton step over the distance of θ from the start.
         ``loose_ratio`` is the squared share of θ's size in directions with little data.
         ``least_slope`` is the least real part of an eigenvalue of S over the largest modulus: if negative, steps lead
         away.
@@ -326,10 +340,10 @@ class Zap(Method):
         rounding = float(least.eps) * _squared(times(xp.abs(state.model.J.value), xp.abs(frozen.point)))
         worst, noise, from_start = [], [], []
         for rows, floor in ((to.reduce, rounding), (fast, rounding), (to.gain, 0 * rounding)):
-            here = squared_mean(frozen.means @ rows.mT, frozen.weights)
             start = frozen_check.start_squares(state.check, rows)
-            ratio = _over(here.value, WITHIN * here.noise + _NOTHING * xp.maximum(start, 0) + floor)
-            worst.append(xp.where(xp.isfinite(here.noise), ratio, xp.inf))
+            zero = (_NOTHING * xp.maximum(start, 0) + floor) / WITHIN
+            here = surprise(frozen.means @ rows.mT, frozen.weights, zero)
+            worst.append(xp.maximum(here.score, 0) ** 2 / ONE_SEED**2)
             noise.append(here.noise)
             from_start.append(start)
         loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
@@ -340,6 +354,7 @@ class Zap(Method):
         found = {
             "newton_sq": _squared(to.slow),
             "noise_sq": to.slow_noise + loose,
+            "batch_noise_sq": noise[2],
             "residual": xp.max(xp.stack(worst), axis=0),
             "start_ratio": xp.where(state.curved > 0, of_u, of_step),
             "loose_ratio": loose / size,
@@ -401,30 +416,11 @@ def _overshot(trial: Trial) -> tuple[Bool[Array, "*lanes 2"], Float[Array, "*lan
     known = ((trial.along @ trial.model.cov) * trial.along).sum(axis=-1)
     variance = xp.maximum(trial.square - trial.mean**2, known) / xp.maximum(trial.count, 1)[..., None]
     over = trial.mean > _OVERSHOT * xp.abs(trial.slope) + _SURE * xp.maximum(variance, 0) ** 0.5
+    burst = (trial.square > _BURST**2 * (known + trial.slope**2)) & (trial.model.count > 0)[..., None]
     lost = (trial.lost > 0)[..., None]
     downhill = -trial.slope
     share = xp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.5)
-    return (over & (trial.undone < _UNDONE)[..., None]) | lost, xp.where(lost, 0.1, share)
-
-
-def _believed(
-    trial: Trial, model: LinearModel, gains: tuple[Array, ...], count: Float[Array, "*lanes"]
-) -> Float[Array, "*lanes"]:
-    """The effective count of a model: with the variance v/count and a bias b, the n with v/n = v/count + b².
-
-    The bias is the error of its prediction at the last iterate, beyond the noise of the samples there. It is measured
-    by the Newton steps of θ and of ω that follow from it. So an F without noise has a noise too, that of G through ω.
-    """
-    xp = count.__array_namespace__()
-    both = 1 / xp.maximum(trial.count, 1) + 1 / xp.maximum(trial.model.count, 1)
-    rounding = float(jnp.finfo(count.dtype).eps) * times(xp.abs(model.J.value), xp.abs(trial.base)) ** 2
-    worst = xp.zeros_like(count)
-    for D in gains:
-        variance, least = ((D @ model.cov) * D).sum(axis=(-2, -1)), times(D**2, rounding).sum(axis=-1)
-        bias = xp.maximum(_squared(times(D, trial.seen - trial.expected)) - 9 * variance * both - least, 0)
-        worst = xp.maximum(worst, _over(bias, variance + least))
-    known = (trial.model.count > 0) & (trial.count > 0)
-    return xp.where(known, count / (1 + count * worst), count)
+    return ((over | burst) & (trial.undone < _UNDONE)[..., None]) | lost, xp.where(lost | burst, 0.1, share)
 
 
 def _spread(pair: Array, z: Float[Array, "*lanes n"], slow: int) -> Array:
