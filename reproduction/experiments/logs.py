@@ -13,6 +13,7 @@ import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
 from reproduction.experiments.logs_fresh import fresh, last
+from reproduction.experiments.logs_notes import judged
 from reproduction.experiments.logs_setups import Setup, setups
 from reproduction.experiments.logs_tails import tails
 from reproduction.experiments.logs_unseen import unseen
@@ -196,12 +197,13 @@ def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
         for label, (world, episodes, longest, title) in worlds().items()
     }
     names = QUICK if quick else tuple(every_setup())
-    return {**compared, **{name: SetupCase(name, 4 if quick else 40 if name in SLOW else 100) for name in names}}
+    few = {*SLOW, *judged()}
+    return {**compared, **{name: SetupCase(name, 4 if quick else 40 if name in few else 100) for name in names}}
 
 
 def every_setup() -> dict[str, Setup]:
-    """The set-ups that checks were built on, those that they were not, bandits and tails of returns."""
-    return {**setups(), **unseen(), **fresh(), **last(), **tails()}
+    """The set-ups that checks were built on, those that they were not, bandits, tails of returns, and notes."""
+    return {**setups(), **unseen(), **fresh(), **last(), **tails(), **judged()}
 
 
 def coverage(result: Result, unwarned: bool = False) -> Estimate:

@@ -115,6 +115,12 @@ def test_studentized_resamples_of_a_mean_are_those_of_the_textbook():
     np.testing.assert_allclose(found, (mean - reward.mean()) / se, rtol=1e-9)
 
 
+def test_ratios_of_rounding_errors_are_none():
+    """Equal rewards leave a standard error of some 10⁻¹⁷, and ratios to it would lengthen an error from rare events."""
+    columns = {"state": np.zeros(60, int), "action": np.zeros(60, int), "reward": np.full(60, 0.1)}
+    assert not resampled_ratios(tc.logs.read({**columns, "terminated": np.ones(60)})).any()
+
+
 def resampled_ratios(log):
     estimand = Estimand(log, as_policies(np.ones((1, 1)), log)["policy"], build("onehot", log), 0.0, 60, 60)
     return EstimatorContext(estimand, lambda f, arguments, parts: (f(*arguments, part) for part in parts)).studentized

@@ -72,8 +72,11 @@ def test_the_report_begins_with_the_decision_and_has_remedies_only_beside_what_f
     assert re.search(r"<h1[^>]*><span[^>]*>✓</span> Take &lt;b&gt;lean: it beats today by", page)
     assert "'buy', 'wait'" in page.replace("&#39;", "'")
     assert "in €" in page
-    remedies = v.diagnostics["remedy"].unique()
     assert not v.warnings
+    noted = v.diagnostics["name"] == "starts"
+    assert set(v.diagnostics["grade"][noted]) == {"note"}
+    assert page.split("<h2>Details")[0].count("give the states and their shares with `start`") == 2
+    remedies = v.diagnostics["remedy"][~noted].unique()
     assert not any(remedy.replace("'", "&#39;") in page for remedy in remedies)
     few = {name: column[DATA["episode"] < 20] for name, column in DATA.items()}
     warned = tc.evaluate(logged.read(few), {"today": MDP.b, "lean": BEST}, 0.9)

@@ -139,3 +139,35 @@ def test_the_iteration_agrees_with_the_factorisation(monkeypatch):
     assert found[0].se == pytest.approx(found[1].se, rel=1e-9)
     condition = [v.diagnostics.set_index("name").loc["condition", "value"] for v in found]
     assert condition[0] == pytest.approx(condition[1], rel=1e-9)
+
+
+def test_actions_that_a_state_lacks_are_part_of_the_error():
+    """State 1 has ten equal rows of one of two actions: alone they would have no error."""
+    state, reward = np.repeat([0, 1], [40, 10]), np.repeat([0.0, 1.0, 2.0], [20, 20, 10])
+    columns = {"state": state, "action": np.arange(50) % 2 * (state == 0), "reward": reward, "b": np.full(50, 0.5)}
+    log = tc.logs.read({**columns, "terminated": np.ones(50)}, propensity="b")
+    v = tc.evaluate(log, np.full((2, 2), 0.5), 0.9, estimator="state_model", start=[1], **BARE)
+    assert v.table["value"][0] == pytest.approx(2.0)
+    # Half of the policy's actions there, and half a row beside ten, with residuals of mean square 40 · .25/50.
+    assert v.table["se"][0] == pytest.approx(np.sqrt((0.5**2 + 0.5 / 10**2) * 0.2), rel=1e-9)
+
+
+def test_a_state_where_the_policy_does_what_the_log_lacks_is_no_answer():
+    """In state 1 the log has one action, and the policy takes the other."""
+    n = 400
+    state, action = np.arange(n) % 2, np.zeros(n, int)
+    columns = {"state": state, "action": action, "reward": np.full(n, -1.0), "episode": np.arange(n) // 10}
+    log = tc.logs.read({**columns, "b": np.full(n, 0.5)}, episode="episode", propensity="b", terminated=None)
+    for share, grade in ((0.02, "fine"), (0.1, "warning"), (0.9, "fatal")):
+        policy = np.array([[1.0, 0.0], [1 - share, share]])
+        v = tc.evaluate(log, policy, 0.9, estimator="state_model", **BARE)
+        assert v.diagnostics.set_index("name").loc["gaps", "grade"] == grade
+        assert np.isnan(v.value) == (grade == "fatal")
+
+
+def test_policies_of_different_estimators_are_compared():
+    """The behaviour is answered by states, the other policy by pairs or not at all."""
+    for seed in range(3):
+        log, pi, b, _ = sparse_log(15, 4, 60, 20, seed)
+        v = tc.evaluate(log, {"behaviour": b, "mixed": 0.5 * b + 0.5 * pi, "other": pi}, 0.95, bootstrap=0)
+        assert v.ranking is None or np.isfinite(v.ranking["value"]).all()

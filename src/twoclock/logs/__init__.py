@@ -17,6 +17,7 @@ from twoclock.logs.ope_result import Value, load
 from twoclock.logs.policies import Gaussian
 from twoclock.logs.row_checks import NEXT, Label, RawRows, Roles, TimeLimit, check, in_roles, is_text
 from twoclock.logs.sources import open_episodes, open_table
+from twoclock.logs.suspicious_entries import MissingCodes
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, short_repr
 
@@ -148,7 +149,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
     counts, parts, digests, kinds = Counter[str](), list[LogPart](), list[list[bytes]](), dict[str, object]()
     seen, broken, labels = set[object](), set[int](), set[Label]()
     rows = row = known = cut = 0
-    episode, continuous, limit = -1, False, TimeLimit()
+    episode, continuous, limit, codes = -1, False, TimeLimit(), MissingCodes()
 
     def raws() -> Iterator[tuple[int, RawRows]]:
         for part in range(len(table.sizes)):
@@ -168,6 +169,7 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
         parts[part] = parts[part]._replace(after=after)
         checked = check(raw, before, after, roles)
         limit.add(raw, checked)
+        codes.add(raw, roles)
         episodes = episode + np.cumsum(checked.first)
         if raw.episode is not None:
             for at in np.flatnonzero(checked.first).tolist():
@@ -216,5 +218,5 @@ def _scan(table: ColumnSource, roles: Roles, drop: bool, progress: Callable[[int
     if labels and len(numbers) == len(labels) and min(numbers) >= 0 and max(numbers) < _LARGEST_INTEGER_ACTION:
         labels = set(range(max(numbers) + 1))  # numbers are their own names
     actions = None if continuous else roles.actions or tuple(np.unique(list(labels)).tolist())
-    incomplete, length = frozenset(broken), limit.length()
-    return Log(table, roles, parts, rows, episode + 1, actions, dict(counts), incomplete, known, cut, length)
+    incomplete, length, odd = frozenset(broken), limit.length(), codes.found()
+    return Log(table, roles, parts, rows, episode + 1, actions, dict(counts), incomplete, known, cut, length, odd)

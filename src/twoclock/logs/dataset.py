@@ -130,6 +130,7 @@ class Log:
         propensities: the number of transitions with a propensity.
         cut: the number of episodes that were cut off and did not terminate.
         time_limit: the length of all episodes, if each terminates at it whatever its state; else 0.
+        codes: a sentence for each number such as −999 that lies far from the others of its column.
 
     >>> import twoclock as tc
     >>> tc.logs.read({"state": [0, 1], "action": [0, 1], "reward": [0.0, 1.0], "terminated": [False, True]})
@@ -147,6 +148,7 @@ class Log:
     propensities: int = 0
     cut: int = 0
     time_limit: int = 0  # the length of all episodes, if each terminates at it whatever its state
+    codes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         what = "continuous actions" if self.actions is None else f"{len(self.actions)} actions: {self.named_actions}"

@@ -13,6 +13,8 @@ from twoclock.protocols import list_names
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from twoclock.logs.ope_result import PolicyEstimate, Value
 
 Grade = Literal["yes", "partly", "open", "no"]
@@ -164,7 +166,7 @@ def write_report(v: Value, folder: str | Path) -> Path:
         storage.put(out / f"value.{kind}", content)
     data, width = embed_svg(pictures["svg"])
     checks = tables["diagnostics"]
-    failed = checks["grade"].isin(["warning", "fatal"])
+    failed = checks.index.isin(graded_checks(v, "warning", "fatal", "note").index)
     shown = {**tables, "diagnostics": checks.assign(remedy=checks["remedy"].where(failed, ""))}
     decision, unit = decide(v), settings.get("unit") or f"units of {settings.get('reward', 'reward')}"
     page = render_page(
@@ -179,7 +181,8 @@ def write_report(v: Value, folder: str | Path) -> Path:
         meaning=f"The value of a policy is what it earns in an episode on average, in {unit}"
         + (f", later rewards discounted by {settings['gamma']:g} a step." if settings["gamma"] < 1 else "."),
         lead=f"From {settings['rows']:,} steps in {settings['episodes']:,} episodes that another policy made.",
-        against=_against(v),
+        against=_graded(v, "warning", "fatal"),
+        notes=_graded(v, "note"),
         dropped=settings["dropped"],
         actions=list_names([repr(action) for action in settings.get("actions") or ()], 30),
         picture={"width": width, "data": data, "words": _PICTURE},
@@ -215,9 +218,15 @@ def _bars(v: Value) -> list[dict[str, object]]:
     return bars
 
 
-def _against(v: Value) -> list[tuple[str, str, str]]:
-    """The failed checks: the policy, the sentence and the remedy; what policies have in common is listed once."""
-    failed = v.diagnostics[v.diagnostics["grade"].isin(["warning", "fatal"])]
+def graded_checks(v: Value, *grades: str) -> pd.DataFrame:
+    """The checks of these grades; among notes not that of importance sampling, an estimator that was not chosen."""
+    grade, name = v.diagnostics["grade"], v.diagnostics["name"]
+    return v.diagnostics[grade.isin(grades) & ~((grade == "note") & (name == "ratios"))]
+
+
+def _graded(v: Value, *grades: str) -> list[tuple[str, str, str]]:
+    """The checks of these grades: the policy, the sentence and the remedy; what policies share is listed once."""
+    failed = graded_checks(v, *grades)
     whose: dict[tuple[str, str], list[str]] = {}
     for row in failed.to_dict("records"):
         whose.setdefault((row["sentence"], row["remedy"]), []).append(str(row["policy"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +17,26 @@ from twoclock.logs.estimators import (
 )
 from twoclock.logs.features import table_of
 from twoclock.logs.linear_systems import solve_lstd
-from twoclock.logs.standard_error import block_statistics, interval, interval_of, unseen_error
+from twoclock.logs.standard_error import (
+    MOVES,
+    Interval,
+    bands_of,
+    block_statistics,
+    does_move,
+    hull,
+    interval,
+    interval_of,
+    shift_size,
+    standard_errors,
+    unseen_error,
+)
 from twoclock.logs.unseen_pairs import unseen_share
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+Grade = Literal["fine", "note", "warning", "fatal"]
 
 
 class Diagnostic(NamedTuple):
@@ -31,7 +46,7 @@ class Diagnostic(NamedTuple):
     value: float
     warning: float
     fatal: float
-    grade: Literal["fine", "note", "warning", "fatal"]
+    grade: Grade
     sentence: str
     remedy: str
 
@@ -52,12 +67,13 @@ class Threshold(NamedTuple):
         return "fatal" if bad > fatal else "warning" if bad > warning else "fine"
 
 
-_NEVER, _TINY = float("inf"), 1e-300
+_NEVER, _TINY, _EXACT = float("inf"), 1e-300, 1e-9
 _MORE = "log more episodes, of a behaviour that does more often what the policy would do"
 _LONGER = "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
 _GIVE_STARTS = "log episodes of every kind of start, or give the states and their shares with `start`"
 _MISSED = 3.0  # expected number of a kind of start that is missing in one log of twenty
 _MANY = 1_000  # standard errors
+_FIRST = 2  # shifts of the first test: traces, richer features
 _UNCHECKED = "whether the features hold the value was not checked"
 _CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 THRESHOLDS = {
@@ -69,12 +85,15 @@ THRESHOLDS = {
     "memory": Threshold(ALIKE / BLOCKS**0.5, _NEVER, _LONGER),
     "outside": Threshold(0.05, 0.1, "evaluate a policy that stays closer to the log, or log what this one does"),
     "support": Threshold(0.01, 0.1, "evaluate a policy that does only what the behaviour may do"),
-    "blind": Threshold(3.0, _NEVER, "log what the policy does there; until then the interval may miss by that much"),
+    "gaps": Threshold(
+        0.03, 0.1, "log what the policy does in these states, or evaluate one that stays closer to the log"
+    ),
+    "blind": Threshold(3.0, _NEVER, "log what the policy does there; until then the interval is that much longer"),
     "radius": Threshold(1.0, _NEVER, "do not iterate Q on this log; LSTD-Q has the same fixed point without iterating"),
     "condition": Threshold(1e8, 1e13, "take fewer features, a smaller gamma, or a log with more variety"),
     "halves": Threshold(3.0, _NEVER, "see whether the world or the behaviour changed; evaluate on the later part"),
     "mspbe": Threshold(6.0, _NEVER, "see whether the world changed, or episodes are not independent"),
-    "features": Threshold(2.5, _NEVER, "take richer features"),
+    "features": Threshold(MOVES, _NEVER, "take richer features"),
     "tails": Threshold(
         0.6, _NEVER, "see whether that one is recorded rightly; log more, since rare events decide here"
     ),
@@ -102,6 +121,16 @@ def own_diagnostics(estimate: ValueEstimate) -> list[Diagnostic]:
     ]
 
 
+def without_length(one: ValueEstimate, level: float, *, stream: bool) -> list[Diagnostic]:
+    """A warning if the interval has no length, as from a log in which every reward is 0."""
+    if one.influence is None:
+        return []
+    band = interval_of(one, level, stream=stream)
+    length, words = band.high - band.low, "the interval has no length, since all that the log shows is alike"
+    remedy, least = "log more, until rewards differ: a rare one may be missing", _EXACT * abs(one.value)
+    return [] if length > least else [Diagnostic("length", length, least, -_NEVER, "warning", words, remedy)]
+
+
 def diagnose(
     context: EstimatorContext,
     name: str,
@@ -117,11 +146,12 @@ def diagnose(
     unit = "blocks" if stream else "episodes"
     found: list[Diagnostic] = []
 
-    def say(key: str, value: float, sentence: str, also: str = "") -> None:
+    def say(key: str, value: float, sentence: str, also: str = "", *, held: bool = False) -> None:
         limit = THRESHOLDS[key]
         if key == "outside" and table is not None:  # the interval of a table includes this error
             limit = limit._replace(warning=limit.fatal)
-        grade = limit.grade(value) if key != "ratios" or name in ("pdis", "wis") else "note"
+        grade: Grade = limit.grade(value) if key != "ratios" or name in ("pdis", "wis") else "note"
+        grade = "note" if held and grade == "warning" else grade  # the interval includes this error
         found.append(Diagnostic(key, value, limit.warning, limit.fatal, grade, sentence, limit.remedy + also))
 
     def distance(other: ValueEstimate) -> tuple[float, float]:
@@ -131,11 +161,8 @@ def diagnose(
             return gap, 0.0
         # What the whole log may lack, parts of it lack too; estimators fill these gaps in different ways.
         apart = interval(gap, other.influence - main.influence, level, stream=stream, missing=main.thin)
-        return gap, matter(gap, apart.se)
-
-    def matter(gap: float, noise: float) -> float:
-        """The gap in its standard errors; at most three times its size in standard errors of the estimate."""
-        return min(_standard_errors(gap, noise, main.value), 3 * _standard_errors(gap, whole.se, main.value))
+        size = standard_errors(gap, apart.se, main.value)  # at most three times that in those of the estimate
+        return gap, min(size, 3 * standard_errors(gap, whole.se, main.value))
 
     share, table = unseen_share(context), table_of(context.estimand.features)
     logged = table is None or context.estimand.log.propensities > 0
@@ -143,10 +170,10 @@ def diagnose(
     say("outside", share, f"{share:.1%} of the policy's discounted path leads to what the log has no data for", also)
     if table is not None and share <= THRESHOLDS["outside"].fatal:
         missed = unseen_error(context)
-        z = _standard_errors(missed, band.se, main.value)
+        z = standard_errors(missed, band.se, main.value)
         many = f"{z:.3g}" if z < _MANY else f"more than {_MANY:,}"
         message = f"what the log has no data for may well move the value by {missed:.3g}, {many} standard errors"
-        say("blind", z, message)
+        say("blind", z, f"{message}, which the interval holds", held=True)
     say("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}")
     if stream and main.influence is not None:
         memory = float(block_statistics(main.influence, stream=True).correlation[0])
@@ -183,7 +210,7 @@ def diagnose(
         first = np.arange(context.estimand.groups) < context.estimand.groups // 2
         totals = [context.moments.total(1.0 * half) for half in (first, ~first)]
         one, other = (float(phi0 @ solve_lstd(A, b, phi0, context.basis).theta) for A, b, phi0 in totals)
-        z = _standard_errors(one - other, 2 * whole.se, one)
+        z = standard_errors(one - other, 2 * whole.se, one)
         says = f"the first half of the log says {one:.4g} and the second {other:.4g}"
         say("halves", z, f"{says}, {z:.3g} standard errors apart")
         ratio = mspbe_ratio(context)
@@ -195,10 +222,7 @@ def diagnose(
         message = f"the estimator {key} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
         say("estimators", z, message)
     if main.shifts:
-        moves = [(matter(gap, float(block_statistics(of, stream=stream).error[0])), gap) for gap, of in main.shifts]
-        z, gap = max(moves)
-        what = "returns over several steps" if (z, gap) == moves[0] else "richer features"
-        say("features", z, f"with {what} the value moves by {gap:.3g}, {z:.3g} standard errors of the move")
+        found.append(judge_features(main, level, stream=stream))
     elif table is None:
         unchecked = Diagnostic("features", float("nan"), *THRESHOLDS["features"][:2], "note", _UNCHECKED, _CHECK)
         found.append(unchecked if not compared else unchecked._replace(grade="warning"))
@@ -221,6 +245,46 @@ def diagnose(
     return found
 
 
+def judge_features(main: ValueEstimate, level: float, *, stream: bool) -> Diagnostic:
+    """Whether the features hold the value, or else whether the interval, widened to richer ones, can be believed.
+
+    With returns over several steps a shift shows that the features do not separate states, and warns. A shift with
+    richer features is a note, since the interval holds it, unless their estimate fails the second test.
+    """
+    sizes = [shift_size(main, *shift, stream=stream) for shift in main.shifts[:_FIRST]]
+    bands, limit = bands_of(main, level, stream=stream), THRESHOLDS["features"]
+    at = 0 if sizes[0] > limit.warning else len(sizes) - 1
+    what = ("returns over several steps", "richer features")[at]
+    sentence = f"with {what} the value moves by {main.shifts[at][0]:.3g}, {sizes[at]:.3g} standard errors of the move"
+    grade: Grade = limit.grade(sizes[at])
+    if grade == "warning" and sizes[0] <= limit.warning:
+        doubt = _doubt(main, bands, stream=stream)
+        grade = "warning" if doubt else "note"
+        alone, richer = (f"[{band.low:.4g}, {band.high:.4g}]" for band in (bands[0], bands[_FIRST]))
+        sentence += (
+            f"; {doubt or f'the interval holds that of the features alone, {alone}, and that of richer ones, {richer}'}"
+        )
+    return Diagnostic("features", sizes[at], limit.warning, limit.fatal, grade, sentence, limit.remedy)
+
+
+def _doubt(main: ValueEstimate, bands: Sequence[Interval], *, stream: bool) -> str:
+    """Why the interval, widened to hold the estimate with richer features, may be wrong; empty if nothing says so."""
+    if len(bands) <= 1 + _FIRST:
+        return "there are no still richer ones to test these with"
+    widened, alone, richer = hull(bands[: 1 + _FIRST]), bands[0], bands[_FIRST]
+    gap, influence = main.shifts[_FIRST - 1]
+    for more, moved in main.shifts[_FIRST:]:
+        inside = widened.low <= main.value + more <= widened.high
+        if not inside and does_move(main, more - gap, moved - influence, stream=stream):
+            return f"still richer ones move it on to {main.value + more:.4g}, out of the interval of both"
+    leads_back = any(abs(more) < abs(more - gap) for more, _ in main.shifts[_FIRST + 1 :])
+    if (richer.low > alone.high or richer.high < alone.low) and not leads_back:
+        return (
+            f"their interval, [{richer.low:.4g}, {richer.high:.4g}], has no point in common with that of the features"
+        )
+    return ""
+
+
 def mspbe_ratio(context: EstimatorContext) -> float:
     """‖mean of (b − Aθ₋ₖ)‖² in the metric C⁻¹ on the left-out fold k, relative to its expectation under noise alone."""
     moments, basis = context.moments, context.basis
@@ -236,11 +300,6 @@ def mspbe_ratio(context: EstimatorContext) -> float:
         floor += noise * (1 + 1 / (FOLDS - 1))  # θ₋ₖ is noisy too
     size = float(np.square(basis.down(moments.b) * scale).sum())
     return seen / max(floor, 1e-20 * size, _TINY)
-
-
-def _standard_errors(gap: float, se: float, value: float) -> float:
-    """The gap in standard errors; a gap that rounding or an iteration may leave counts as zero."""
-    return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
 
 
 def support(context: EstimatorContext) -> pd.DataFrame | None:

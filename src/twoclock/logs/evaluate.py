@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,13 +22,14 @@ from twoclock.logs.dataset import Log
 from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.estimators.importance_sampling import weighted_returns
-from twoclock.logs.feature_check import richer_features, value_shifts
+from twoclock.logs.feature_check import feature_shifts, richer_features, still_richer_features
 from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Gaussian, Policy
 from twoclock.logs.policy_sources import compare_with_behaviour, with_all_actions
 from twoclock.logs.standard_error import thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
+from twoclock.logs.suspicious_entries import suspicious_entries
 from twoclock.logs.unseen_pairs import with_alike
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
@@ -142,18 +144,21 @@ def evaluate(
         folder = None if checkpoint is None else storage.writable(checkpoint)
         built = with_alike(built, log, map_parts)
         for name, one in policies.items():
-            estimand = _estimand(log, one, built, gamma, starts, isinstance(start, str))
+            make = partial(_estimand, log, one, gamma=gamma, starts=starts, visited=isinstance(start, str))
+            estimand = make(built)
             context = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything)
             richer = list[Estimand]()
             if compare and table_of(built) is None:
                 richer.append(dataclasses.replace(estimand, groups=1, traced=True))
             if compare and added is not None:
-                other = _estimand(log, one, added, gamma, starts, isinstance(start, str), resampled=False)
-                richer.append(dataclasses.replace(other, groups=1))
+                richer.append(dataclasses.replace(make(added, resampled=False), groups=1))
             found = _answer_large_table(context, compare) if estimator == "auto" else None
             if found is None:
-                found = _estimate(context, names, level, compare, richer)
+                found = _estimate(context, names, level, compare, richer, make)
             estimates[name] = _answer_otherwise(context, found) if estimator == "auto" else found
+            main = estimates[name].estimates[estimates[name].main]
+            estimates[name].diagnostics.extend(diagnostics.without_length(main, level, stream=estimand.stream))
+            estimates[name].diagnostics.extend(suspicious_entries(log))
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
@@ -208,6 +213,7 @@ def _estimand(
     log: Log,
     policy: Policy,
     features: PairFeatures,
+    *,
     gamma: float,
     starts: tuple[np.ndarray, np.ndarray] | None,
     visited: bool,
@@ -234,10 +240,20 @@ def _estimand(
 
 
 def _estimate(
-    context: EstimatorContext, names: list[str], level: float, compare: bool, richer: list[Estimand]
+    context: EstimatorContext,
+    names: list[str],
+    level: float,
+    compare: bool,
+    richer: list[Estimand],
+    make: Callable[..., Estimand],
 ) -> PolicyEstimate:
-    """Compute the estimates of one policy and their diagnostics."""
+    """Compute the estimates of one policy and their diagnostics; ``make`` makes the estimand with other features."""
     main, stream, log = names[0], context.estimand.stream, context.estimand.log
+
+    def still_richer() -> Estimand | None:
+        found = still_richer_features(richer[-1].features, log)
+        return None if found is None else dataclasses.replace(make(found, resampled=False), groups=1)
+
     linear = matrix_fits(context.estimand.features, log)
     if compare:
         names = [*names, *(["dr"] if linear else []), "naive"]
@@ -258,7 +274,7 @@ def _estimate(
     if own := diagnostics.own_diagnostics(estimates[main]):  # LSTD-Q's checks do not apply
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), context.once(thin_errors)
-    shifts = value_shifts(context, richer) if richer else ()
+    shifts = feature_shifts(context, dataclasses.replace(estimates[main], thin=thin), richer, still_richer)
     estimates = {
         name: dataclasses.replace(one, thin=thin, shifts=shifts, studentized=context.studentized)
         if one.fixed_point

@@ -9,28 +9,37 @@ the value moves if returns are over several steps: states that the features do n
 The weights are from a part of a long log, the projection is on all of it. So more data always sharpen the checks, and
 the second pass needs no products of matrices.
 
+Where richer features move the value, their own estimate has to pass the same two tests, with still richer features. The
+interval holds all of these estimates. So it is in doubt only if one of the second tests leads out of it.
+
 Reference: Sargan, *The estimation of economic relationships using instrumental variables*, 1958, for such tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from twoclock.logs.dataset import Log, rows_as_labels
-from twoclock.logs.estimators import EstimatorContext, Influence
+from twoclock.logs.estimators import EstimatorContext, Influence, ValueEstimate
 from twoclock.logs.features import Crossed, Matrix, OneHot, PairFeatures, Rbf, build, table_of, to_dense, vectors
-from twoclock.logs.linear_systems import Basis, solve_lstd
+from twoclock.logs.linear_systems import Basis, LstdSolution, solve_lstd
 from twoclock.logs.policies import Actions
+from twoclock.logs.standard_error import does_move
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
 
 _ROWS = 150_000  # rows for the weights; of a longer log, parts that are spread over it
 _CENTRES, _WIDTHS = 20, (1.0, 1 / 3)  # a kink is narrower than the median distance of states
+_STILL_RICHER = ((40, 0.6), (80, 0.25))  # further centres and their width
 _MOST_STATES, _COME_BACK = 20_000, 3.0
+_TESTS = 2  # of features that are no table: on traces, and on richer features
+_MOST_SECOND = 1_500  # features of a second test, whose matrix takes their square
+_ROWS_EACH = 10  # fewer rows for each feature do not determine an estimate
 
 
 class _Encodings(tuple[Matrix, ...]):
@@ -96,27 +105,83 @@ def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None 
     return SideBySide(tuple(added if features.size > MOST_DENSE // 2 else [features, *added]))
 
 
-def value_shifts(context: EstimatorContext, richer: Sequence[Estimand]) -> tuple[tuple[float, Influence], ...]:
-    """How far the value of the linear fixed point moves, and the contribution of each cluster to its error.
+def still_richer_features(richer: PairFeatures, log: Log) -> PairFeatures | None:
+    """Features that represent more functions than richer ones; None for a table, and where they would be too many."""
+    if not isinstance(richer, SideBySide):
+        return None
+    spread = Rbf(1).fit(vectors(log.sample[0])).width or 1.0
+    drawn = enumerate(_STILL_RICHER, 1 + len(_WIDTHS))
+    added = [build(Rbf(centres, share * spread, seed), log) for seed, (centres, share) in drawn]
+    found = SideBySide((*richer.parts, *added))
+    return found if found.size <= min(_MOST_SECOND, log.rows / _ROWS_EACH) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """How far the value moves, the contribution of each cluster to its error, and the solution of that estimand."""
+
+    gap: float
+    influence: Influence
+    estimand: Estimand
+    solution: LstdSolution
+
+
+def value_shifts(
+    context: EstimatorContext, richer: Sequence[Estimand], own: tuple[Estimand, LstdSolution] | None = None
+) -> list[Shift]:
+    """How far the value of a linear fixed point moves with richer features, or with traces.
 
     Args:
         context: of the estimate.
         richer: the same estimand with richer features, or with traces; each gives one shift.
+        own: the estimand and its solution, by default those of the context.
     """
-    log, weights = context.estimand.log, []
+    log, found = context.estimand.log, list[LstdSolution]()
+    estimand, solution = own or (context.estimand, context.solution)
     parts = range(len(log.parts))
     for other in richer:
         sums = Moments.zeros(other, range(other.groups))
         for part in context.mapper(part_moments, (other,), parts[:: max(1, -(-log.rows // _ROWS))]):
             sums.add(part)
-        x = solve_lstd(*sums.total(), Basis.of(sums.C)).x
-        weights.append(x[:, None] * float(sums.rows.sum()) / log.rows)
-    solution, found = context.solution, np.zeros((context.estimand.clusters, 1 + len(richer)))
-    own = np.column_stack([solution.theta, solution.x])
-    for first, projections in context.mapper(part_projections, (context.estimand, richer, own, weights), parts):
-        found[first : first + len(projections)] += projections
-    gaps = found.sum(axis=0)
-    return tuple((float(gaps[i]), found[:, i] - found[:, 0] - gaps[i] / len(found)) for i in range(1, found.shape[1]))
+        one = solve_lstd(*sums.total(), Basis.of(sums.C))
+        found.append(dataclasses.replace(one, x=one.x * (float(sums.rows.sum()) / log.rows)))
+    weights, both = [one.x[:, None] for one in found], np.column_stack([solution.theta, solution.x])
+    sums_of = np.zeros((estimand.clusters, 1 + len(richer)))
+    for first, projections in context.mapper(part_projections, (estimand, richer, both, weights), parts):
+        sums_of[first : first + len(projections)] += projections
+    gaps, moved = sums_of.sum(axis=0), sums_of - sums_of.mean(axis=0)
+    gaps, moved = gaps[1:] - (gaps[0] if own else 0.0), moved[:, 1:] - moved[:, :1]
+    return [Shift(float(gap), moved[:, i], richer[i], found[i]) for i, gap in enumerate(gaps)]
+
+
+def feature_shifts(
+    context: EstimatorContext,
+    estimate: ValueEstimate,
+    richer: Sequence[Estimand],
+    still_richer: Callable[[], Estimand | None],
+) -> tuple[tuple[float, Influence], ...]:
+    """How far the value moves with traces and with richer features; where these matter, with those of a second test.
+
+    Args:
+        context: of the estimate.
+        estimate: the value, with its error.
+        richer: the same estimand with traces, then with richer features if there are any.
+        still_richer: makes the same estimand with features that are richer still, None if there are none.
+    """
+    if not richer or estimate.influence is None:
+        return ()
+    first = value_shifts(context, richer)
+    shifts = [(one.gap, one.influence) for one in first]
+    if len(first) < _TESTS or not does_move(estimate, *shifts[-1], stream=context.estimand.stream):
+        return tuple(shifts)
+    last, still = first[-1], still_richer()
+    other = dataclasses.replace(last.estimand, clusters=context.estimand.clusters)
+    if still is None and table_of(other.features) is None:
+        return tuple(shifts)
+    second = [dataclasses.replace(other, traced=True), *([still] if still else [])]
+    for one in value_shifts(context, second, (other, last.solution)):
+        shifts.append((last.gap + one.gap, last.influence + one.influence))
+    return tuple(shifts)
 
 
 def part_projections(

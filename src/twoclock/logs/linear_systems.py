@@ -24,6 +24,7 @@ _REFINEMENTS, _POWER_STEPS = 2, 12
 _STAGES = (20, 1, 1e-2), (50, 4, 1e-12)  # steps and cycles of GMRES, and the residual by then, or LU is faster
 _DENSE_SPECTRUM = 400
 _AT_ONCE = 1 << 23  # numbers
+_EXACT = 1e-9  # of the value
 _LEAST_SHARE = 0.2  # of the standard error; a resample without the rare event that carries it would have none
 
 
@@ -191,9 +192,10 @@ def _solve_overlapping(A: Matrix, b: np.ndarray, phi0: np.ndarray, basis: Basis)
     for there, back in steps:  # power iteration for the largest singular value in the metric C
         u = metric.solve(C @ v)
         for _ in range(_POWER_STEPS):
-            u = u / max(float(np.sqrt(max(u @ (C @ u), 0.0))), 1e-300)
-            w = there(u)
-            u = back(w)
+            u = u / (float(np.sqrt(max(u @ (C @ u), 0.0))) or 1.0)
+            # C removes what rounding adds in directions without data, which would grow by 1/_RIDGE in each step.
+            w = metric.solve(C @ there(u))
+            u = metric.solve(C @ back(w))
         norms.append(float(np.sqrt(max(w @ (C @ w), 0.0))))
     return LstdSolution(basis.up(theta), basis.up(x), norms[0] * norms[1])
 
@@ -226,7 +228,7 @@ def studentized_values(moments: Moments, basis: Basis, counts: Float[np.ndarray,
         mean = (some * scores).sum(axis=1, keepdims=True) / some.sum(axis=1, keepdims=True)
         found.append(np.stack([value, np.sqrt((some * (scores - mean) ** 2).sum(axis=1))]))
     value, se = np.hstack(found)
-    if not se[0] > 0:
+    if not se[0] > _EXACT * abs(float(value[0])):  # ratios of rounding errors
         return np.zeros(len(counts))
     return (value[1:] - value[0]) / np.maximum(se[1:], _LEAST_SHARE * se[0])
 

@@ -13,7 +13,7 @@ import numpy as np
 from twoclock import storage
 from twoclock.intervals import Estimate
 from twoclock.intervals.confidence_sequence import stretch
-from twoclock.logs.decision import decide, write_report
+from twoclock.logs.decision import decide, graded_checks, write_report
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
 from twoclock.logs.ranking import PolicyComparison, cvar, quantile
@@ -221,13 +221,21 @@ class Value:
     @property
     def warnings(self) -> list[str]:
         """The objections to the estimate, each with a remedy."""
-        graded = self.diagnostics[self.diagnostics["grade"].isin(["warning", "fatal"])]
+        return self._sentences("warning", "fatal") + [
+            f"{n:,} row{' was' if n == 1 else 's were'} left out: {why}" for why, n in self.settings["dropped"].items()
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the interval holds although it was in question, and what no data can show; each with a remedy."""
+        return self._sentences("note")
+
+    def _sentences(self, *grades: str) -> list[str]:
+        graded = graded_checks(self, *grades)
         several = len(self.policies) > 1
         return [
             f"{f'{row.policy}: ' if several else ''}{row.sentence}; {row.remedy}"
             for row in graded.itertuples(index=False)
-        ] + [
-            f"{n:,} row{' was' if n == 1 else 's were'} left out: {why}" for why, n in self.settings["dropped"].items()
         ]
 
     @property
@@ -256,6 +264,7 @@ class Value:
             *([self.decision] if len(self.policies) > 1 else []),
             self.verdict,
             *(f"  – {warning}" for warning in self.warnings),
+            *(f"  note: {note}" for note in self.notes if len(self.policies) == 1),
         ]
         row: Any
         for row in self.differences.itertuples(index=False):

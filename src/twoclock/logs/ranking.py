@@ -26,7 +26,7 @@ from jaxtyping import Float
 from twoclock.intervals import Estimate
 from twoclock.intervals.batch_means import in_blocks
 from twoclock.logs.estimators import ValueEstimate, effective_size
-from twoclock.logs.standard_error import Interval, interval, interval_of
+from twoclock.logs.standard_error import Interval, interval, interval_of, missing_side_by_side
 from twoclock.protocols import InputError
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class PolicyComparison:
         k = len(groups)
         counts = rng.multinomial(k, np.full(k, 1 / k), size=_RESAMPLES)
         deviations = (counts - 1.0) @ groups * np.sqrt(k / max(k - 1, 1))
-        if all(one.thin is not None for one in ones):
-            thin = np.column_stack([one.thin for one in ones])  # type: ignore[misc]
+        if len(thin := missing_side_by_side(ones)):
             values, vectors = np.linalg.eigh(thin.T @ thin)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
             deviations = deviations + rng.standard_normal((_RESAMPLES, len(ones))) @ root.T

@@ -23,7 +23,8 @@ Bühlmann, *Experience rating and credibility*, 1967.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -34,6 +35,7 @@ from twoclock.logs.features import table_of
 from twoclock.logs.unseen_pairs import unseen_share
 
 _TINY = 1e-300
+MOVES = 2.5  # standard errors; from here on a shift of the value by richer features is no noise
 _MORE = 1 / 2  # how often a log lacks a cluster as far off as its largest, or as its smallest
 _RATE = 1 / 8  # how often a log lacks each of the four rows that represent half a row of a pair
 
@@ -119,29 +121,62 @@ def interval_of(
     """The interval of an estimate, or of its difference from another on the same log."""
     if minus is not None:
         one = difference(one, minus)
+    return hull(bands_of(one, level, stream=stream, stretch=stretch))
+
+
+def bands_of(one: ValueEstimate, level: float, *, stream: bool, stretch: float = 1.0) -> list[Interval]:
+    """The interval of the estimate alone, then those with each shift."""
     assert one.influence is not None
-    bands = []
-    for gap, moved in ((0.0, 0.0), *one.shifts):
-        bands.append(
-            interval(
-                one.value + gap, one.influence + moved, level, stream=stream, missing=one.thin,
-                studentized=one.studentized, stretch=stretch
-            )
-        )  # fmt: skip
+    shared: dict[str, Any] = {"missing": one.thin, "studentized": one.studentized, "stretch": stretch}
+    shifts = ((0.0, np.zeros(len(one.influence))), *one.shifts)
+    return [interval(one.value + gap, one.influence + moved, level, stream=stream, **shared) for gap, moved in shifts]
+
+
+def hull(bands: Sequence[Interval]) -> Interval:
+    """The first interval, widened to hold the others."""
     return bands[0]._replace(low=min(band.low for band in bands), high=max(band.high for band in bands))
+
+
+def standard_errors(gap: float, se: float, value: float) -> float:
+    """The gap in standard errors; a gap that rounding or an iteration may leave counts as zero."""
+    return 0.0 if abs(gap) <= 1e-6 * abs(value) else abs(gap) / max(se, _TINY)
+
+
+def shift_size(one: ValueEstimate, gap: float, moved: Influence, *, stream: bool) -> float:
+    """The shift in its standard errors; at most three times its size in standard errors of the estimate."""
+    assert one.influence is not None
+    noise = float(block_statistics(moved, stream=stream).error[0])
+    se = interval(one.value, one.influence, 0.95, stream=stream, missing=one.thin).se
+    return min(standard_errors(gap, noise, one.value), 3 * standard_errors(gap, se, one.value))
+
+
+def does_move(one: ValueEstimate, gap: float, moved: Influence, *, stream: bool) -> bool:
+    """Whether a shift is larger than its error."""
+    return shift_size(one, gap, moved, stream=stream) > MOVES
 
 
 def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
     """The difference of two estimates on the same log; errors that both share cancel."""
     assert one.influence is not None
     assert other.influence is not None
-    thin, shifts = other.thin if one.thin is None else one.thin, one.shifts
-    if one.thin is not None and other.thin is not None:
-        thin = one.thin - other.thin
-    if shifts and other.shifts:
-        pairs = zip(shifts, other.shifts, strict=True)
+    both, shifts = missing_side_by_side([one, other]), one.shifts
+    if shifts and other.shifts:  # where only one has those of a second test, the other's would be like its last
+        lengths = [max(len(other.shifts) - len(shifts), 0), max(len(shifts) - len(other.shifts), 0)]
+        padded = [(*own, *own[-1:] * more) for own, more in zip((shifts, other.shifts), lengths, strict=True)]
+        pairs = zip(*padded, strict=True)
         shifts = tuple((gap - less, moved - minus) for (gap, moved), (less, minus) in pairs)
-    return ValueEstimate(one.value - other.value, one.influence - other.influence, thin=thin, shifts=shifts)
+    return ValueEstimate(
+        one.value - other.value, one.influence - other.influence, thin=both @ [1.0, -1.0], shifts=shifts
+    )
+
+
+def missing_side_by_side(ones: Sequence[ValueEstimate]) -> Float[np.ndarray, "p m"]:
+    """The errors of rows that the log may lack, a column for each estimate; those of other estimators in other rows."""
+    found = {len(one.thin): np.zeros((len(one.thin), len(ones))) for one in ones if one.thin is not None}
+    for i, one in enumerate(ones):
+        if one.thin is not None:
+            found[len(one.thin)][:, i] = one.thin
+    return np.vstack([np.zeros((0, len(ones))), *found.values()])
 
 
 def thin_errors(context: EstimatorContext) -> Float[np.ndarray, " p"] | None:

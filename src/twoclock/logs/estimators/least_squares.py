@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, estimator
-from twoclock.logs.features import Crossed, Matrix, table_of
+from twoclock.logs.features import Matrix, table_of, without_alike
 from twoclock.logs.sufficient_stats import Estimand
 
 _TOLERANCE, _MOST_ITERATIONS = 1e-12, 200_000
@@ -73,9 +73,7 @@ def model(context: EstimatorContext) -> ValueEstimate:
     each = np.divide(1.0, visits, out=np.zeros(pairs), where=visits > 0)
     gather = (features.mean(features.encode(states), estimand.policy.acts(states, (0, 0))) @ diags_array(each)).tocsr()
     V = np.atleast_1d(spsolve((diags_array(np.ones(S)) - estimand.gamma * (gather @ moves)).tocsc(), gather @ earned))
-    phi0 = context.moments.total()[2]
-    if isinstance(features, Crossed) and features.alike is not None:  # V includes the substitutes of pairs without data
-        phi0 = phi0 - features.alike.T @ phi0
+    phi0 = without_alike(features, context.moments.total()[2])  # V includes the substitutes of pairs without data
     return context.fixed_point_estimate(float(phi0.reshape(S, -1).sum(axis=1) @ V))
 
 

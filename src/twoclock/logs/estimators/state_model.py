@@ -4,6 +4,10 @@
 
 LSTD-Q needs data of every pair that the policy reaches; this needs only data of every state. Within a state the ratios
 are normalised, Σρ instead of the number of rows: without that, the chain would gain or lose probability.
+
+So an action that a state lacks is replaced by the state's others, and equal rows of a state have no residual. Both may
+be off as the log's residuals are: the error of each state has the policy's share of actions without data there, and
+half a row more, times the root of their mean square. In many states these errors average out.
 """
 
 from __future__ import annotations
@@ -15,10 +19,11 @@ from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch
 from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
-from twoclock.logs.features import Crossed, Matrix, table_of
+from twoclock.logs.features import Crossed, Matrix, table_of, without_alike
 from twoclock.logs.linear_systems import solve_sparse
 from twoclock.logs.sufficient_stats import Estimand
 
+_HALF = 1 / 2
 _Z = 3.0  # a mean ratio that differs from 1 by this many standard errors is not chance
 
 
@@ -45,19 +50,19 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
         sums = sums.add(part)
     start = sums.starts / max(float(sums.begun), 1.0)
     if estimand.start is not None:
-        start = estimand.start.reshape(table.size, -1).sum(axis=1)
+        start = without_alike(estimand.features, estimand.start).reshape(table.size, -1).sum(axis=1)
     seen = sums.ratio > 0
     A = diags_array(np.where(seen, sums.ratio, 1.0)) - gamma * sums.moves
     V, x, _ = solve_sparse(csc_array(A), np.where(seen, sums.earned, 0.0), start)
     value = float(start @ V)
     # x is the discounted visits of a state over its Σρ; in a state without data it is the visits that end there.
     outside = float(x[~seen].sum() + max(0.0, 1.0 - start.sum()))
-    score, weight, lacks, begun, squares = np.zeros((5, estimand.clusters))
+    score, weight, lacks, begun, squares, residual = np.zeros((6, estimand.clusters))
     x = np.where(seen, x, 0.0)
     even = x * sums.ratio / np.maximum(sums.rows, 1)  # visits, spread evenly over the rows of a state
     for part_scores in context.map_parts(_part_scores, V, x, even, value):
-        score, weight, lacks, begun, squares = (
-            a + b for a, b in zip((score, weight, lacks, begun, squares), part_scores, strict=True)
+        score, weight, lacks, begun, squares, residual = (
+            a + b for a, b in zip((score, weight, lacks, begun, squares, residual), part_scores, strict=True)
         )
     influence = score + (begun / sums.begun if estimand.start is None else 0.0)
     # E[ρ|s] = 1 if the behaviour may take every action of the policy. By chance the mean is lower where large ratios
@@ -67,17 +72,24 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
     law = estimand.policy.acts(table.rows(), (0, 0)).law
     never = (law * (context.moments.C.diagonal().reshape(law.shape) == 0)).sum(axis=1)
     lacking = min(lack, float((x * sums.ratio) @ never), 1.0) if lack > _Z * error else 0.0
+    visits = x * sums.ratio
+    gaps = float(np.linalg.norm(visits * never) / max(float(np.abs(visits).sum()), 1e-300))
     transitions, clusters = float(weight.sum() ** 2 / max(squares.sum(), 1e-300)), effective_size(np.abs(weight))
     counts = "reweighted to the policy the log counts as"
     unit = "blocks" if estimand.stream else "episodes"
     checks = {
         "outside": (outside, f"{_share(outside)} of the policy's discounted path leads to states without data"),
         "support": (lacking, f"{_share(lacking)} of the policy's discounted path does what the behaviour never does"),
+        "gaps": (gaps, f"actions without data in their states leave an error of {_share(gaps)} of the policy's path"),
         "clusters": (float(len(weight)), f"the interval rests on {len(weight):,} {unit}"),
         "effective_transitions": (transitions, f"{counts} {transitions:,.0f} of its {log.rows:,} transitions"),
         "effective_clusters": (clusters, f"{counts} {clusters:,.0f} of its {len(weight):,} {unit}"),
     }
-    return ValueEstimate(value, influence, None, comparable=False, checks=checks)
+    # Half a row of each sign in a state, and the actions without data, each with a residual like those of the log.
+    deviation = np.sqrt(residual.sum() / max(float(sums.ratio.sum()), 1e-300))
+    lacking_errors = visits * np.hypot(never, _HALF**0.5 / np.maximum(sums.rows, 1)) * deviation * _HALF**0.5
+    thin = np.concatenate([lacking_errors, -lacking_errors])
+    return ValueEstimate(value, influence, None, comparable=False, checks=checks, thin=thin)
 
 
 def _share(share: float) -> str:
@@ -130,10 +142,10 @@ def _part_sums(estimand: Estimand, part: int) -> StateSums:
 def _part_scores(
     estimand: Estimand, V: np.ndarray, x: np.ndarray, even: np.ndarray, value: float, part: int
 ) -> np.ndarray:
-    """Sums over each cluster: wδ, w, the loss of even weights by the ratios, V(s₀) − v̂ over the starts, and w²."""
+    """Sums over each cluster: wδ, w, the loss of even weights by the ratios, V(s₀) − v̂ over the starts, w², and ρδ²."""
     assert isinstance(estimand.features, Crossed)
     encode, k = estimand.features.encode, estimand.clusters
-    sums = np.zeros((5, k))
+    sums = np.zeros((6, k))
     for batch in estimand.log.batches(part):
         here, after = encode(batch.state), encode(batch.next_state)
         ratio = _ratios(estimand, batch)
@@ -141,6 +153,7 @@ def _part_scores(
         delta = batch.reward + estimand.gamma * ~batch.terminated * (after @ V) - here @ V
         starts = np.where(estimand.begins(batch), here @ V - value, 0.0)
         at = estimand.index(batch, k)
-        columns = (weight * delta, weight, (here @ even) * (1 - ratio), starts, weight**2)
+        lost = (here @ even) * (1 - ratio)
+        columns = (weight * delta, weight, lost, starts, weight**2, ratio * delta**2)
         sums += np.stack([np.bincount(at, column, minlength=k) for column in columns])
     return sums

@@ -243,6 +243,12 @@ def table_of(features: PairFeatures) -> OneHot | None:
     return base if isinstance(base, OneHot) else None
 
 
+def without_alike(features: PairFeatures, mean: np.ndarray) -> np.ndarray:
+    """A mean φ̄ of a table's pairs without the pairs that replace those without data."""
+    alike = features.alike if isinstance(features, Crossed) else None
+    return mean if alike is None else mean - alike.T @ mean
+
+
 @dataclass(frozen=True, eq=False)
 class Joint:
     """φ(s, a) of a function of both, which is called once for each of the policy's actions."""
