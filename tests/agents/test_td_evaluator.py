@@ -206,3 +206,8 @@ def test_a_changed_constant_in_a_network_is_seen(compiled):
     assert make().value(x) == 2
     size[0] = 7.0
     assert make().value(x) == 14
+
+
+def test_intervals_that_are_an_array_of_text_are_refused_in_one_line():
+    with pytest.raises(tc.InputError, match="`intervals` must be True or False"):
+        tc.agents.Evaluator(1.0, None, GAMMA, intervals=np.array(["blocks", "blocks"]))

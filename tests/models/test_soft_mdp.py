@@ -203,3 +203,11 @@ def test_bad_input_gets_one_line(call, message):
     with pytest.raises(InputError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_successors_that_are_no_array_are_refused_in_one_line():
+    deep = [1]
+    for _ in range(70):  # NumPy takes 64 axes
+        deep = [deep]
+    with pytest.raises(InputError, match="`successors` must be an array"):
+        tc.models.SoftMdp(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), np.ones(2), np.full(2, 0.5), successors=deep)

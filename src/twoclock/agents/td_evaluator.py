@@ -112,7 +112,8 @@ class Evaluator(LearnerAgent):
         self.gamma = validation.number("gamma", gamma, 0, 1)
         self.operator = validation.choice("operator", operator, ("td", "tdc", "gtd2", "tdrc"))
         self.lam = validation.number("lam", lam, 0, 1)
-        self.intervals = intervals if intervals == "blocks" else validation.flag("intervals", intervals)
+        in_blocks = isinstance(intervals, str) and intervals == "blocks"  # an array of text compares entry by entry
+        self.intervals = "blocks" if in_blocks else validation.flag("intervals", intervals)
         self.skip = validation.whole("skip", skip, least=0)
         if behaviour is not None:
             validation.function("behaviour", behaviour, "x", "rng")

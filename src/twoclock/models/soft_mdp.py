@@ -4,6 +4,7 @@ optimum."""
 from __future__ import annotations
 
 import math
+from types import NoneType
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ from twoclock.models.state_chain import StateChain, ahead
 from twoclock.models.successors import LOST, SMALL, PolicyEquations, Successors
 from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
-from twoclock.validation import check_size, number, whole
+from twoclock.validation import check_size, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State, Vector, as_array, not_negative
 
 States = Float[Array, " s"]
@@ -82,6 +83,10 @@ class SoftMdp:
     successors: Successors | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.successors, (jax.Array, np.ndarray, NoneType)):
+            raise InputError(
+                f"`successors` must be an array of states, one for each entry of P, got {short_repr(self.successors)}"
+            )
         for name in ("r", "P", "temp", "start"):
             if not isinstance(getattr(self, name), jax.Array):  # one of JAX may be part of a trace
                 object.__setattr__(self, name, as_array(name, getattr(self, name)))
