@@ -178,8 +178,8 @@ def _try(folder: Path, args: list[str], variables: dict[str, str | None], stream
     what = f"{variables} {limit} {stream} {[word[:40] for word in args]}"
     try:
         child = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, encoding=variables.get("PYTHONIOENCODING") or "utf-8",
-            errors="replace", timeout=300, check=False, preexec_fn=limit_memory,
+            command, cwd=folder, env=environment, capture_output=True, timeout=300, check=False, errors="replace",
+            encoding=variables.get("PYTHONIOENCODING") or "utf-8", preexec_fn=limit_memory,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"{what}: no end after five minutes"
