@@ -12,7 +12,7 @@ from twoclock.codegen import CodeTarget, Unsupported
 from twoclock.codegen.compiler import pointers
 from twoclock.engine import lane_program
 from twoclock.engine.c_engine import CEngine
-from twoclock.engine.cuda_engine import CudaProgram
+from twoclock.engine.cuda_engine import CudaProgram, entries_of
 from twoclock.engine.engines import start
 from twoclock.engine.run_batch import Lanes, make_instances
 
@@ -204,3 +204,15 @@ def test_a_matrix_that_is_not_symmetric_at_first_is_computed_in_full():
             kernel = CudaProgram(lanes, (slice(0, 1), slice(0, len(SEEDS))), checked, unchecked, jax.devices()[0])
             kernel.place(start(lanes))
             assert bool(kernel.unchecked.rest.twins) == one_half
+
+
+def test_entries_of_a_row_are_read_from_its_bytes():
+    errors = np.arange(6.0).reshape(2, 3)  # methods × seeds
+    theta = np.arange(12, dtype=np.float32).reshape(2, 3, 2)  # two entries for each lane
+    row = np.zeros(512, np.uint8)
+    for begin, values in ((0, errors), (256, theta)):
+        row[begin : begin + values.nbytes] = values.ravel().view(np.uint8)
+    parts = [jax.ShapeDtypeStruct((), np.float64), jax.ShapeDtypeStruct((2,), np.float32)]
+    found = entries_of(row, [0, 256], parts, (2, 3))
+    for entry, expected in zip(found, [errors, theta[..., 0], theta[..., 1]], strict=True):
+        np.testing.assert_array_equal(entry, expected)

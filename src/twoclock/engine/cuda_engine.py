@@ -174,6 +174,23 @@ class DeviceMetrics:
         return measure_lanes(self.work.instances, self.work.methods, carry)
 
 
+def entries_of(
+    row: np.ndarray, begins: Sequence[int], parts: Sequence[jax.ShapeDtypeStruct], shape: tuple[int, ...]
+) -> list[np.ndarray]:
+    """The entries of a row of metrics, each methods × seeds, from the bytes that a kernel wrote.
+
+    Args:
+        begins: where each part begins.
+        parts: the shape and type of each for one lane; its entries follow each other in every lane.
+        shape: of the lanes.
+    """
+    found: list[np.ndarray] = []
+    for begin, part in zip(begins, parts, strict=True):
+        bytes_ = row[begin : begin + math.prod(shape) * part.size * part.dtype.itemsize]
+        found.extend(np.moveaxis(bytes_.view(part.dtype).reshape(*shape, part.size), -1, 0))  # += would add numbers
+    return found
+
+
 class _MetricsKernel:
     """The kernel that measures, and the memory of the device for its row, one metric after the other."""
 
@@ -193,11 +210,7 @@ class _MetricsKernel:
         with cupy.cuda.Device(self.device.local_hardware_id):
             self.launch(DevicePointers([*leaves, *(self.row[begin:] for begin in self.begins)]), self.lanes, 0, 1)
             here = self.row.get()
-        entries: list[np.ndarray] = []
-        for begin, part in zip(self.begins, self.parts, strict=True):
-            bytes_ = here[begin : begin + self.lanes * part.size * part.dtype.itemsize]
-            entries += np.moveaxis(bytes_.view(part.dtype).reshape(*self.launch.shape, part.size), -1, 0)
-        return dict(zip(self.names, entries, strict=True))
+        return dict(zip(self.names, entries_of(here, self.begins, self.parts, self.launch.shape), strict=True))
 
 
 class CudaProgram:
