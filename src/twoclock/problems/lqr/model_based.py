@@ -104,7 +104,14 @@ class ModelCritic:
         return M[d:, d:] - solve_definite(M[:d, :d], M[:d, d:]).T @ M[:d, d:]
 
     def mean_cost(self, theta: Policy, omega: Moments, sigma: float, effort: float) -> Number:
-        """The mean cost per step of the control law on the estimated plant, with exploration σ."""
+        """The mean cost per step of the control law on the estimated plant.
+
+        Args:
+            theta: the policy, with the matrix ``P`` of its Riccati equation.
+            omega: the moments that the plant is estimated from.
+            sigma: the standard deviation of the exploration.
+            effort: the factor of uᵀRu in the choice of the state at rest, as for `steady_state`.
+        """
         (ab, offset), p = self.fit(omega), self.outputs
         Q, R = jnp.asarray(self.Q, ab.dtype), jnp.asarray(self.R, ab.dtype)
         P, B = theta["P"], ab[:, len(Q) :]
@@ -117,7 +124,12 @@ class ModelCritic:
     def resting_point(
         self, omega: Moments, effort: float
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]] | None:
-        """The steady state and action of a model with an intercept, by `steady_state`; None while there is none."""
+        """The steady state and action of a model with an intercept, by `steady_state`; None while there is none.
+
+        Args:
+            omega: the moments that the plant is estimated from.
+            effort: the factor of uᵀRu in the choice of the state at rest, as for `steady_state`.
+        """
         M, p, n = omega["M"], self.outputs, len(self.Q)
         if omega["seen"] < self.enough / (self.enough + 1):
             return None
