@@ -457,3 +457,9 @@ def test_a_move_across_the_valley_of_rosenbrock_is_taken_back():
     result = tc.solve(problem, steps=30_000, seeds=8)
     error = ((np.asarray(result.theta) - 1) ** 2).sum(axis=1).mean()
     assert error < 3e-4  # 6e-3 if only a slope as steep as before shows that a move was too long
+
+
+@pytest.mark.parametrize("engine", ["xla", "c"])
+def test_a_problem_without_omega_is_judged(engine):
+    result = tc.solve(tc.problems.boyan("td"), steps=2000, seeds=3, engine=engine)
+    assert result.arrived.all(), result.chosen

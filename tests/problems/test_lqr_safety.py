@@ -18,7 +18,8 @@ def fast(alpha, beta, lam, shift):
 def test_a_guard_changes_nothing_where_it_is_not_needed(ahead):
     method = fast(1.0, 1.0, 40.0, 400.0)
     bare, guarded = (
-        tc.solve(tc.problems.paper_lqr(expected_action=ahead, guard=guard), method, 2000, 8) for guard in (False, True)
+        tc.solve(tc.problems.paper_lqr(expected_action=ahead, guard=guard), method, 2000, 8, engine="xla")
+        for guard in (False, True)
     )
     for a, b in zip(
         jax.tree.leaves((bare.theta, bare.omega)), jax.tree.leaves((guarded.theta, guarded.omega)), strict=True

@@ -109,7 +109,7 @@ def surprise(
     scale = xp.sum(off**2, axis=(-2, -1))[..., None, None] + tiny
     # 1/d, which B batches overestimate by 1/(B − 1).
     shared = xp.sum((gram / scale) ** 2, axis=(-2, -1)) - 1 / (number - 1)
-    d = 1 / xp.clip(shared, 1 / means.shape[-1], 1.0)
+    d = 1 / xp.clip(shared, 1 / max(means.shape[-1], 1), 1.0)
     ratio = xp.maximum(1 + value / (xp.where(known, noise, 1.0) + floor + tiny), 0.0) / 2
     root, over, under = ratio ** (1 / 3), 2 / (9 * d), 2 / (9 * (number - 1) * d)
     score = ((1 - under) * root - (1 - over)) / (under * root**2 + over) ** 0.5
