@@ -18,8 +18,8 @@ from reproduction.experiments.random_problems import KINDS, draw_problem
 from twoclock.cli import main
 from twoclock.methods import local_model
 from twoclock.methods.auto import objections
+from twoclock.methods.judged_move import Trial, overshot
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
-from twoclock.methods.zap import Trial, _overshot
 from twoclock.protocols import InputError
 from twoclock.tree_math import start
 
@@ -78,15 +78,15 @@ def test_a_step_that_went_too_far_is_taken_back():
         jnp.zeros(2), jnp.ones(2), jnp.eye(2), pair, jnp.asarray([3.0, 0.0]), jnp.asarray([9.0, 0.0]), jnp.asarray(8.0),
         jnp.zeros(()), jnp.zeros(()), jnp.zeros(2), jnp.zeros(2), empty,
     )  # fmt: skip
-    over, share = _overshot(trial)
+    over, share = overshot(trial)
     assert over.tolist() == [True, False]
-    assert not _overshot(replace(trial, undone=jnp.asarray(3.0)))[0].any()  # too often: the base was wrong
+    assert not overshot(replace(trial, undone=jnp.asarray(3.0)))[0].any()  # too often: the base was wrong
     np.testing.assert_allclose(share[0], 0.25)
     noisy = replace(trial, square=jnp.asarray([9.0 + 8 * 4, 0.0]))  # a standard error of 2
-    assert not _overshot(noisy)[0].any()
+    assert not overshot(noisy)[0].any()
     steep = replace(trial, mean=-pair, square=jnp.asarray([101.0, 0.0]), model=replace(empty, count=jnp.asarray(8.0)))
-    assert _overshot(steep)[0].tolist() == [True, False]  # single slopes ten times as large as before
-    np.testing.assert_allclose(_overshot(steep)[1][0], 0.1)
+    assert overshot(steep)[0].tolist() == [True, False]  # single slopes ten times as large as before
+    np.testing.assert_allclose(overshot(steep)[1][0], 0.1)
 
 
 @pytest.mark.parametrize("size", [1, 4, 64])

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from twoclock import tree_math
 from twoclock.intervals.arrival import ONE_SEED, WITHIN, surprise
@@ -18,6 +18,19 @@ from twoclock.methods import forgetting, frozen_check, local_model
 from twoclock.methods.affine import Slopes, slopes
 from twoclock.methods.forgetting import Older
 from twoclock.methods.frozen_check import FrozenCheck, top_power
+from twoclock.methods.judged_move import (
+    Trial,
+    add_sample,
+    by_entry,
+    expand_axes,
+    lengths_of,
+    overshot,
+    ratio,
+    share_beyond_noise,
+    share_within,
+    squared_norm,
+    squared_shares,
+)
 from twoclock.methods.local_model import LinearModel, Root, times
 from twoclock.protocols import Method, Operator, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import sqnorm
@@ -37,12 +50,6 @@ _FORGET = 30.0
 # and the prior only excludes what rounding would: a weak direction may be thousands of times longer than a strong one.
 # The first step is at most this many lengths.
 _PRIOR, _WIDE_PRIOR, _FIRST_STEP = 3.0, 3000.0, 3.0
-# A move went too far if the slope along it is so steep at its end, by this many standard errors. A move from the wrong
-# side of a minimum always seems too far: after this many that were undone, the model trusts new samples.
-_OVERSHOT, _SURE, _UNDONE = 0.1, 3.0, 3.0
-# A move also went too far if single slopes along it, noise included, are this many times larger at its end: steep
-# operators, such as exponentials, have samples there that say nothing.
-_BURST = 10.0
 # If steps are shorter than their limit, the limit shrinks by this factor at a time, down to this many standard errors
 # of the iterate. It is also the distance over which a model of curved operators is trusted.
 _LESS, _REACH = 0.7, 30.0
@@ -50,24 +57,6 @@ _LESS, _REACH = 0.7, 30.0
 _NOTHING = 1e-5
 # The multiples of this number modulo 1 differ from each other.
 _GOLDEN = 0.6180339887498949
-
-
-@pytree
-class Trial:
-    """The last move, and the samples after it, which judge it; the first entry of a pair is for θ, the second for ω."""
-
-    base: Float[Array, "*lanes n"]  # the iterate before it
-    step: Float[Array, "*lanes n"]
-    along: Float[Array, "*lanes 2 n"]  # along @ (F, G) is the slope of the objective along the move
-    slope: Float[Array, "*lanes 2"]  # that at the base, negative where the move goes downhill
-    mean: Float[Array, "*lanes 2"]  # and its mean over the samples after the move,
-    square: Float[Array, "*lanes 2"]  # with its mean square
-    count: Float[Array, "*lanes"]
-    lost: Float[Array, "*lanes"]  # samples that were not finite
-    undone: Float[Array, "*lanes"]  # moves in a row that were taken back
-    expected: Float[Array, "*lanes n"]  # the earlier model's prediction of (F, G) at the new iterate,
-    seen: Float[Array, "*lanes n"]  # and their mean there since then
-    model: LinearModel  # that model
 
 
 @pytree
@@ -179,7 +168,7 @@ class Zap(Method):
             state,
             curved=curved,
             model=local_model.learn(state.model, z, f, J, curved * self.power, fine),
-            trial=_add_sample(state.trial, f, fine),
+            trial=add_sample(state.trial, f, fine),
             check=frozen_check.add_sample(state.check, _finite(at_check), _finite(at_start), k),
         )
 
@@ -199,7 +188,7 @@ class Zap(Method):
             state,
             linear=linear,
             model=local_model.learn_offset(model, z, jnp.where(fine, offset, 0), fine),
-            trial=_add_sample(state.trial, jnp.where(fine, f, 0), fine),
+            trial=add_sample(state.trial, jnp.where(fine, f, 0), fine),
             check=frozen_check.add_sample(state.check, _finite(offset + linear[1]), _finite(offset + linear[2]), k),
         )
 
@@ -213,16 +202,16 @@ class Zap(Method):
         """Judge the last move, make the next, and freeze the estimate."""
         (z, slow, back), xp = as_vector(state), state.curved.__array_namespace__()
         model, trial, curved = state.model, state.trial, state.curved > 0
-        over, share = _overshot(trial)
+        over, share = overshot(trial)
         first = trial.model.count == 0
         # Samples at the end of an undone move may be far from representative.
         undo = over.any(axis=-1) & curved & ~first
-        model = jax.tree.map(lambda before, now: xp.where(_expand(undo, now), before, now), trial.model, model)
+        model = jax.tree.map(lambda before, now: xp.where(expand_axes(undo, now), before, now), trial.model, model)
         state = replace(state, model=model)
         to = self.root(state, z, slow)
         lengths = xp.stack([to.scale, to.fast_scale], axis=-1)
         reach = xp.where(first[..., None] & (lengths > 0), _FIRST_STEP * lengths, state.reach)
-        last = _lengths(trial.step, slow)
+        last = lengths_of(trial.step, slow)
         noise = xp.stack([to.slow_noise, to.fast_noise], axis=-1) ** 0.5
         shorter_reach = xp.minimum(xp.maximum(_LESS * reach, _REACH * noise), reach)
         reach = xp.where(
@@ -232,23 +221,23 @@ class Zap(Method):
         )
         rate = xp.asarray(self.rate, dtype=z.dtype)
         # Before the first move the prior is no more than a guess of a length. A slope that is seen is one.
-        is_flat = (_squared(to.flat) > _squared(to.u) / 4) & ~(first & (to.scale > 0))
+        is_flat = (squared_norm(to.flat) > squared_norm(to.u) / 4) & ~(first & (to.scale > 0))
         # Where no slope is seen, the prior would take θ back to its start.
         newton = xp.where(is_flat[..., None], times(to.reduced_gain, to.u), to.slow)
-        by_theta = (rate * _signal(newton, to.slow_most))[..., None] * newton
-        by_theta = _part(reach[..., 0], by_theta)[..., None] * by_theta
-        downhill = _signal(to.flat, to.u_most) * _over(reach[..., 0], _squared(to.flat) ** 0.5)
+        by_theta = (rate * share_beyond_noise(newton, to.slow_most))[..., None] * newton
+        by_theta = share_within(reach[..., 0], by_theta)[..., None] * by_theta
+        downhill = share_beyond_noise(to.flat, to.u_most) * ratio(reach[..., 0], squared_norm(to.flat) ** 0.5)
         by_theta = by_theta + xp.where(is_flat, downhill, 0)[..., None] * to.flat
         omega = to.fast(by_theta)
-        by_omega = (rate * _signal(omega, to.fast_most))[..., None] * omega
-        by_omega = _part(reach[..., 1], by_omega)[..., None] * by_omega
+        by_omega = (rate * share_beyond_noise(omega, to.fast_most))[..., None] * omega
+        by_omega = share_within(reach[..., 1], by_omega)[..., None] * by_omega
         step = -xp.concatenate([by_theta, by_omega], axis=-1)
-        base = xp.where(_spread(over, z, slow), trial.base, z)
-        step = xp.where(_spread(over, z, slow), _spread(share, z, slow) * trial.step, step)
+        base = xp.where(by_entry(over, z, slow), trial.base, z)
+        step = xp.where(by_entry(over, z, slow), by_entry(share, z, slow) * trial.step, step)
         fine = xp.isfinite(step).all(axis=-1) & xp.isfinite(reach).all(axis=-1)
         step, reach = xp.where(fine[..., None], step, 0), xp.where(fine[..., None], reach, state.reach)
         moved = base + step
-        sizes = (_lengths(z, slow) ** 2 + reach**2) ** 0.5
+        sizes = (lengths_of(z, slow) ** 2 + reach**2) ** 0.5
         of_theta = times(to.reduce.mT, step[..., :slow])
         of_omega = xp.concatenate([xp.zeros_like(step[..., :slow]), step[..., slow:]], axis=-1)
         along = xp.stack([of_theta, of_omega], axis=-2)
@@ -260,8 +249,12 @@ class Zap(Method):
         before = trial.model.count
         older = forgetting.grown(state.older, before, xp.where(undo, before, model.count), state.curved * self.power)
         revised = forgetting.without_bias(model, older, state.check, z, gains)
-        model, older = jax.tree.map(lambda new, old: xp.where(_expand(doubted, new), new, old), revised, (model, older))
-        forget = state.curved * (_FORGET * _far(moved - z, sizes, slow) + _far(moved - model.place, sizes, slow))
+        model, older = jax.tree.map(
+            lambda new, old: xp.where(expand_axes(doubted, new), new, old), revised, (model, older)
+        )
+        forget = state.curved * (
+            _FORGET * squared_shares(moved - z, sizes, slow) + squared_shares(moved - model.place, sizes, slow)
+        )
         kept = model.count / (1 + forget)
         off = trial.seen - trial.expected
         worth = forgetting.worth(kept, off, trial.count, before, model, state.check, trial.base, gains)
@@ -291,7 +284,7 @@ class Zap(Method):
             lately: take the running means of later samples.
         """
         model, start = local_model.lately(state.model) if lately else state.model, state.origin[..., :slow]
-        way, here = (_squared(part) for part in (z[..., :slow] - start, z[..., :slow]))
+        way, here = (squared_norm(part) for part in (z[..., :slow] - start, z[..., :slow]))
         size = (way + here + state.reach[..., 0] ** 2) ** 0.5
         prior = z.__array_namespace__().where(state.curved > 0, _PRIOR, _WIDE_PRIOR)
         return local_model.root(model, z, start, prior * size)
@@ -306,11 +299,11 @@ class Zap(Method):
             slow: the number of entries of θ.
         """
         xp, curved = z.__array_namespace__(), state.curved > 0
-        radius = xp.where(curved, _STRAIGHT, 1e9) * (_squared(z[..., :slow]) + state.reach[..., 0] ** 2) ** 0.5
+        radius = xp.where(curved, _STRAIGHT, 1e9) * (squared_norm(z[..., :slow]) + state.reach[..., 0] ** 2) ** 0.5
         far = xp.where(curved, _FAR, 1e9)
-        by_theta = _part(xp.minimum(far * to.slow_noise**0.5, radius), to.slow)[..., None] * to.slow
+        by_theta = share_within(xp.minimum(far * to.slow_noise**0.5, radius), to.slow)[..., None] * to.slow
         omega = to.fast(by_theta)
-        by_omega = _part(far * to.fast_noise**0.5, omega)[..., None] * omega
+        by_omega = share_within(far * to.fast_noise**0.5, omega)[..., None] * omega
         there = z - xp.concatenate([by_theta, by_omega], axis=-1)
         known = xp.isfinite(there).all(axis=-1) & (state.model.count >= _FIRST * z.shape[-1])
         return xp.where(known[..., None], there, z)
@@ -337,7 +330,7 @@ class Zap(Method):
         to = self.root(state, z, slow)
         frozen = frozen_check.batches(state.check)
         fast = xp.eye(z.shape[-1], dtype=z.dtype)[slow:]
-        rounding = float(least.eps) * _squared(times(xp.abs(state.model.J.value), xp.abs(frozen.point)))
+        rounding = float(least.eps) * squared_norm(times(xp.abs(state.model.J.value), xp.abs(frozen.point)))
         worst, noise, from_start = [], [], []
         for rows, floor in ((to.reduce, rounding), (fast, rounding), (to.gain, 0 * rounding)):
             start = frozen_check.start_squares(state.check, rows)
@@ -346,19 +339,19 @@ class Zap(Method):
             worst.append(xp.maximum(here.score, 0) ** 2 / ONE_SEED**2)
             noise.append(here.noise)
             from_start.append(start)
-        loose, size = to.loose(), _squared(z[..., :slow]) + state.reach[..., 0] ** 2
+        loose, size = to.loose(), squared_norm(z[..., :slow]) + state.reach[..., 0] ** 2
         S = to.reduce @ state.model.J.value[..., :slow]  # from the samples, without a shift
         slopes = xp.linalg.eigvals(xp.where(xp.isfinite(S), S, 0))
-        way = _squared((frozen.point - state.origin)[..., :slow])
+        way = squared_norm((frozen.point - state.origin)[..., :slow])
         of_u, of_step = (noise[i] / xp.maximum(far, float(least.tiny)) for i, far in ((0, from_start[0]), (2, way)))
         found = {
-            "newton_sq": _squared(to.slow),
+            "newton_sq": squared_norm(to.slow),
             "noise_sq": to.slow_noise + loose,
             "batch_noise_sq": noise[2],
             "residual": xp.max(xp.stack(worst), axis=0),
             "start_ratio": xp.where(state.curved > 0, of_u, of_step),
             "loose_ratio": loose / size,
-            "least_slope": _over(slopes.real.min(axis=-1), xp.abs(slopes).max(axis=-1)),
+            "least_slope": ratio(slopes.real.min(axis=-1), xp.abs(slopes).max(axis=-1)),
         }
         largest = float(least.max) ** 0.5
         return {name: xp.nan_to_num(value, nan=largest, posinf=largest) for name, value in found.items()}
@@ -397,58 +390,10 @@ def _due(k: Any, n: int) -> Any:
     return (seen % stride == 0) & (seen >= _FIRST * n)
 
 
-def _add_sample(trial: Trial, f: Array, fine: Array) -> Trial:
-    count = trial.count + 1
-    slope = trial.along @ f
-    mean, square = (old + (new - old) / count for old, new in ((trial.mean, slope), (trial.square, slope**2)))
-    seen, lost = trial.seen + (f - trial.seen) / count, trial.lost + (1 - fine.astype(f.dtype))
-    return replace(trial, mean=mean, square=square, count=count, lost=lost, seen=seen)
-
-
-def _overshot(trial: Trial) -> tuple[Bool[Array, "*lanes 2"], Float[Array, "*lanes 2"]]:
-    """Whether the last move went too far, of θ and of ω, and the share of it to take instead.
-
-    The slope along a move is negative at its base. Where it is surely positive at its end, and half as large, the
-    objective has its minimum in between, about where a secant is zero.
-    """
-    xp = trial.count.__array_namespace__()
-    # A few samples may be alike by chance, and the model has more of them.
-    known = ((trial.along @ trial.model.cov) * trial.along).sum(axis=-1)
-    variance = xp.maximum(trial.square - trial.mean**2, known) / xp.maximum(trial.count, 1)[..., None]
-    over = trial.mean > _OVERSHOT * xp.abs(trial.slope) + _SURE * xp.maximum(variance, 0) ** 0.5
-    burst = (trial.square > _BURST**2 * (known + trial.slope**2)) & (trial.model.count > 0)[..., None]
-    lost = (trial.lost > 0)[..., None]
-    downhill = -trial.slope
-    share = xp.clip(_over(downhill, downhill + trial.mean), 0.1, 0.5)
-    return ((over | burst) & (trial.undone < _UNDONE)[..., None]) | lost, xp.where(lost | burst, 0.1, share)
-
-
-def _spread(pair: Array, z: Float[Array, "*lanes n"], slow: int) -> Array:
-    """A pair of values for θ and ω, one for each entry."""
-    xp, lanes = z.__array_namespace__(), z.shape[:-1]
-    sizes = slow, z.shape[-1] - slow
-    parts = [xp.broadcast_to(pair[..., i : i + 1], (*lanes, size)) for i, size in enumerate(sizes)]
-    return xp.concatenate(parts, axis=-1)
-
-
 def _by_entry(pair: Float[Array, " 2"], z: Float[Array, " n"], slow: int) -> Float[Array, " n"]:
     """A pair of lengths, spread over the entries of z so that the entries together have that length."""
     roots = jnp.asarray([max(slow, 1) ** 0.5, max(z.size - slow, 1) ** 0.5], z.dtype)
-    return jnp.asarray(_spread(pair / roots, z, slow))
-
-
-def _expand(flags: Bool[Array, "*lanes"], like: Array) -> Array:
-    return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
-
-
-def _lengths(way: Float[Array, "*lanes n"], slow: int) -> Float[Array, "*lanes 2"]:
-    """The lengths of the parts of θ and of ω."""
-    squares = [_squared(part) for part in (way[..., :slow], way[..., slow:])]
-    return way.__array_namespace__().stack(squares, axis=-1) ** 0.5
-
-
-def _far(way: Float[Array, "*lanes n"], sizes: Float[Array, "*lanes 2"], slow: int) -> Float[Array, "*lanes"]:
-    return _over(_lengths(way, slow) ** 2, sizes**2).sum(axis=-1)
+    return jnp.asarray(by_entry(pair / roots, z, slow))
 
 
 def _least(sizes: Array) -> Array:
@@ -466,22 +411,3 @@ def _bent(there: Array, straight: Array, size: Array) -> Float[Array, ""]:
     """1 where a sample differs from its tangent or is not finite; else 0."""
     least = float(jnp.finfo(size.dtype).eps) ** 0.5
     return (~(jnp.max(jnp.abs(there - straight)) <= least * jnp.max(size))).astype(size.dtype)
-
-
-def _signal(step: Float[Array, "*lanes n"], most: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
-    """The share of a step that exceeds the noise; the noise's square is at most ``most``."""
-    xp = step.__array_namespace__()
-    return xp.maximum(1 - _over(most, _squared(step)), 0).astype(step.dtype)
-
-
-def _part(radius: Float[Array, "*lanes"], step: Array) -> Float[Array, "*lanes"]:
-    """The part of a step that stays within a radius."""
-    return step.__array_namespace__().minimum(_over(radius, _squared(step) ** 0.5), 1).astype(step.dtype)
-
-
-def _squared(v: Array) -> Float[Array, "*lanes"]:
-    return (v**2).sum(axis=-1)
-
-
-def _over(a: Array, b: Array) -> Array:
-    return a / (b + float(jnp.finfo(a.dtype).tiny))
