@@ -16,7 +16,7 @@ GAINS = ONE[:, :1], ONE[:, 1:]
 
 
 def begin(lanes=1):
-    """An empty model and an empty check of so many lanes."""
+    """An empty model and an empty check, for the given number of lanes."""
     with jax.enable_x64(True):
         z = jnp.zeros(2)
         empty = local_model.empty(z), frozen_check.begin(z)

@@ -21,12 +21,12 @@ from twoclock.validation.arrays import Array
 # The estimate itself has errors. In one dimension, with as many samples for it as for its test, it passes 99 times in
 # 100: its mean is normal with twice the variance of the noise, and the noise is subtracted from the value.
 WITHIN, SMALL = 12.0, 0.1
-# The probability that any seed of a run is objected to by chance, and the number of scores that are compared in each.
+# The probability that chance objects to any seed of a run, and the number of scores that are compared in each.
 BY_CHANCE, SCORES = 0.02, 3
 
 
 def score_limit(seeds: int) -> float:
-    """What all scores of so many right seeds stay below, but for one run in fifty (Bonferroni)."""
+    """The limit of a score: chance objects to a run of this many right seeds once in fifty runs (Bonferroni)."""
     return NormalDist().inv_cdf(1 - BY_CHANCE / (SCORES * max(seeds, 1)))
 
 
