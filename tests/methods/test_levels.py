@@ -110,6 +110,27 @@ def test_wrong_levels_get_one_line(make, words):
         make()
 
 
+def test_a_constant_of_the_users_own_in_draw_is_not_taken_for_an_argument():
+    """A default binds a loop's number; ω must not be handed over in the place of ``env``."""
+    seen = []
+    for scale in (1.0, 2.0):
+
+        def draw(u, theta, env, scale=scale):
+            return env + scale, env + scale
+
+        problem = tc.problems.custom(
+            F=lambda theta, omega, x: omega,
+            G=lambda theta, omega, x: x,  # ω ← ω − x: the sum of env's values
+            noise=jax.random.normal,
+            draw=draw,
+            theta=0.0,
+            omega=100.0,
+            env=0.0,
+        )
+        seen.append(float(tc.solve(problem, tc.Standard(0.0, 1.0), 3, [1]).omega[0]))
+    assert seen == [100 - (1 + 2 + 3), 100 - (2 + 4 + 6)]
+
+
 def test_samples_may_depend_on_the_fast_variable():
     """X ~ N(ω, 1) and G = ω − X/2 − 1, so ω* = 2; the chain's sample is drawn at the current ω."""
     problem = tc.problems.custom(

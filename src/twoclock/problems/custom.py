@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -111,10 +112,10 @@ def custom(
     function("custom(noise=…)", noise, "key")
     kind = Custom
     if draw is not None:
-        try:
+        if _takes_omega(draw):
             function("custom(draw=…)", draw, "u", "theta", "omega", "env")
             kind = CustomFromOmega
-        except InputError:
+        else:
             function("custom(draw=…)", draw, "u", "theta", "env")
     if measure is not None:
         function("custom(measure=…)", measure, "theta", "omega")
@@ -138,6 +139,19 @@ def custom(
     check_start("omega", omega, may_be_empty=True)
     check_start("env", env, may_be_empty=True, real=False)
     return problem
+
+
+def _takes_omega(draw: object) -> bool:
+    """Whether ``draw`` is a function of (u, theta, omega, env): it names omega, or four arguments have no default.
+
+    A fourth argument with a default, as in ``lambda u, theta, env, rho=0.9: …``, is the user's own constant.
+    """
+    try:
+        parameters = inspect.signature(draw).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # no function, or a built-in one
+        return False
+    given = [p for p in parameters.values() if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
+    return "omega" in parameters or len(given) == 4
 
 
 def _join_levels(operators: Sequence[Operator], omega: PyTree) -> Operator:
