@@ -78,47 +78,15 @@ def time_lanes(name: str, seed_counts: dict[int, int]) -> Iterator[Line]:
             hand.walk(steps)
             line["difference"] = device.difference(ours.numbers(steps)[:, : hand.end.shape[1]], hand.end.get())
             line["registers + stack"] = registers(ours.programs[0])
-            line |= time_kernels(ours.programs[0], ours.begin[0])
         yield line
 
 
 def registers(program) -> str:
-    """The registers of a thread of each kernel, and the bytes that did not fit into them."""
+    """The registers of a thread, and the bytes that did not fit into them."""
     from twoclock.engine.cuda_engine import load_kernel
 
-    source = program.unchecked
-    parts = (source.ahead, source.rest) if hasattr(source, "ahead") else (source,)
-    kernels = [load_kernel(part.text, program.device) for part in parts]
-    return ", ".join(f"{k.num_regs} + {k.local_size_bytes} B" for k in kernels)
-
-
-def time_kernels(program, carry) -> Line:
-    """Each part of a split step, ns per step and seed: what is done ahead, and the rest."""
-    import cupy
-    import jax
-
-    from twoclock.engine.cuda_engine import DevicePointers
-
-    pipe = program._pipeline
-    if pipe is None:
-        return {}
-    leaves = jax.block_until_ready(jax.tree.map(lambda leaf: leaf.copy(), jax.tree.leaves(carry)))
-    arrays = DevicePointers([*leaves, cupy.full(pipe.lanes + 1, -1, "int64")])
-
-    def ns(launch) -> float:
-        launch()
-        cupy.cuda.Device().synchronize()
-        began = time.perf_counter()
-        for _ in range(20):
-            launch()
-        cupy.cuda.Device().synchronize()
-        return (time.perf_counter() - began) / (20 * pipe.most * pipe.lanes) * 1e9
-
-    return {
-        "steps ahead": pipe.most,
-        "ahead alone, ns": ns(lambda: pipe.ahead(pipe.memories[0], pipe.most * pipe.lanes, 0, pipe.most)),
-        "rest alone, ns": ns(lambda: pipe.rest[0](arrays, pipe.lanes, 0, pipe.most)),
-    }
+    kernel = load_kernel(program.unchecked.text, program.device)
+    return f"{kernel.num_regs} + {kernel.local_size_bytes} B"
 
 
 def who_measures(problem, method) -> str:

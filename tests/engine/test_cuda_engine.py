@@ -9,14 +9,13 @@ import twoclock as tc
 from threads import needs_compiler, on_the_cpu
 from twoclock import prng
 from twoclock.codegen import CodeTarget, Unsupported
-from twoclock.codegen.compiler import pointers
 from twoclock.engine import lane_program
 from twoclock.engine.c_engine import CEngine
 from twoclock.engine.cuda_engine import CudaProgram, entries_of
 from twoclock.engine.engines import start
 from twoclock.engine.run_batch import Lanes, make_instances
 
-SEEDS, STEPS = (3, 5, 8), 40
+SEEDS, STEPS = (3, 5, 8), 60
 METHODS = [tc.Fast("0.02/(k+100)", "0.2/(k+100)", lam) for lam in ("20/(k+100)", "10/(k+100)")]
 
 
@@ -27,7 +26,7 @@ def lqr():
 def wild():
     """θ overflows in some lanes, after some steps of theirs: twice is too much, and the sign of the noise decides."""
     return tc.problems.custom(
-        F=lambda theta, omega, x: -theta * jnp.exp(jnp.where(x > 1.5, 700.0, 1.0)),
+        F=lambda theta, omega, x: -theta * jnp.exp(jnp.where(x > 2.0, 700.0, 1.0)),
         G=lambda theta, omega, x: omega - x,
         noise=lambda key: jax.random.normal(key),
         theta=1.0,
@@ -48,7 +47,8 @@ class Kernels:
             self.tables = list(map(np.ascontiguousarray, lane_program.tables(lanes)))
             self.streams = prng.stream_words(lanes.seeds)
             self.checked = lane_program.checked_source(lanes, CodeTarget(cuda=True))
-            self.unchecked, self.split = lane_program.unchecked_source(lanes), lane_program.split_source(lanes)
+            self.unchecked = lane_program.unchecked_source(lanes)
+            self.few = [lane_program.few_source(lanes, in_a_block) for in_a_block in (8, 32)]
         self.count = len(methods) * len(SEEDS)
 
     def leaves(self, step):
@@ -56,37 +56,35 @@ class Kernels:
         carry = [np.array(leaf, order="C") for leaf in jax.tree.leaves(self.begin)]
         return [*carry, np.full(self.count + 1, step, np.int64)]
 
-    def launch(self, source, count, lo, hi, leaves, handed=()):
-        given = [*self.tables, *map(np.ascontiguousarray, source.constants), *handed]
+    def launch(self, source, lo, hi, leaves):
+        given = [*self.tables, *map(np.ascontiguousarray, source.constants)]
         run = on_the_cpu(source, self.folder)
-        run(count, lo, hi, *self.shape, pointers(given), pointers(leaves), self.streams.ctypes.data)
-
-    def run_split(self, leaves, lo, hi):
-        handed = [np.zeros((hi - lo, self.count, part.size), part.dtype) for part in self.split.handed]
-        self.launch(self.split.ahead, (hi - lo) * self.count, lo, hi, handed)
-        self.launch(self.split.rest, self.count, lo, hi, leaves, handed)
-
-    def run_unchecked(self, leaves, lo, hi):
-        self.launch(self.unchecked, self.count, lo, hi, leaves)
+        run(self.count, lo, hi, self.shape, given, leaves, self.streams)
 
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("make", "bound", "ends"),
-    [(lqr, 1e6, False), (tc.problems.boyan, None, False), (wild, None, True), (lqr, 1.5, True)],
-    ids=["normal noise", "random words", "overflow", "out of bounds"],
+    ("make", "bound", "ends", "methods"),
+    [
+        (lqr, 1e6, False, METHODS),
+        (lqr, None, False, METHODS[:1]),
+        (tc.problems.boyan, None, False, METHODS),
+        (wild, None, True, METHODS),
+        (lqr, 1.7, True, METHODS),
+    ],
+    ids=["normal noise", "one method", "random words", "overflow", "out of bounds"],
 )
-def test_checked_unchecked_and_split_kernels_give_the_same_bits(make, bound, ends, tmp_path):
-    kernels = Kernels(make(), METHODS, bound, tmp_path)
+def test_checked_unchecked_and_few_kernels_give_the_same_bits(make, bound, ends, methods, tmp_path):
+    kernels = Kernels(make(), methods, bound, tmp_path)
     checked = kernels.leaves(0)
-    kernels.launch(kernels.checked, kernels.count, 0, STEPS, checked)
+    kernels.launch(kernels.checked, 0, STEPS, checked)
     results = [checked]
-    for walk in (kernels.run_unchecked, kernels.run_split):
+    for source in (kernels.unchecked, *kernels.few):
         leaves = kernels.leaves(-1)
-        for lo, hi in ((0, 25), (25, STEPS)):
-            walk(leaves, lo, hi)
+        for lo, hi in ((0, 5), (5, STEPS)):
+            kernels.launch(source, lo, hi, leaves)
         assert (leaves[-1] >= 0).any() == ends
-        kernels.launch(kernels.checked, kernels.count, 0, STEPS, leaves)
+        kernels.launch(kernels.checked, 0, STEPS, leaves)
         results.append(leaves)
     assert not np.array_equal(kernels.expected[0], jax.tree.leaves(kernels.begin)[0])
     alive = kernels.expected[-2]
@@ -102,11 +100,11 @@ def test_checked_unchecked_and_split_kernels_give_the_same_bits(make, bound, end
 @needs_compiler
 def test_a_diverged_lane_keeps_its_state(tmp_path):
     kernels = Kernels(wild(), METHODS, None, tmp_path)
-    for walk in (kernels.run_unchecked, kernels.run_split):
+    for source in (kernels.unchecked, *kernels.few):
         leaves = kernels.leaves(-1)
         leaves[-3][:] = False
         before = [leaf.copy() for leaf in leaves]
-        walk(leaves, 0, STEPS)
+        kernels.launch(source, 0, STEPS, leaves)
         for a, b in zip(before, leaves, strict=True):
             np.testing.assert_array_equal(a, b)
 
@@ -145,20 +143,20 @@ def test_indices_are_handed_over_rather_than_rows():
         theta=jnp.zeros(8),
         omega=jnp.zeros(8),
     )
-    made = lane_program.split_source(Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None))
-    words = [part for part in made.handed if part.dtype == np.int32]
-    assert len(words) == 1
-    assert len(made.handed) <= 4
-    step = made.rest.text.split("for(int64_t step")[1]
+    made = lane_program.few_source(Lanes.of(make_instances(problem, (0,)), [tc.Fast()], (0,), None), 8)
+    handed = [line for line in made.text.splitlines() if line.startswith("__shared__")]
+    assert sum("int32_t" in line for line in handed) == 1
+    assert len(handed) <= 4
+    ahead, step = made.text.split("walk(")[1].split("else if(runs")
     assert not any(dear in step for dear in ("/", "rotate("))
-    assert "rotate(" in made.ahead.text.split("walk(")[1]
+    assert "rotate(" in ahead
 
 
-def test_a_step_that_depends_on_the_state_throughout_is_not_split():
+def test_a_step_that_depends_on_the_state_throughout_has_no_kernel_for_few_lanes():
     still = tc.problems.custom(lambda t, w, x: t - w, lambda t, w, x: w - 1, lambda key: (), 0.0, 0.0)
     lanes = Lanes.of(make_instances(still, (0,)), [tc.Fast(alpha=0.1, beta=0.1, lam=1.0)], (0,), None)
     with pytest.raises(Unsupported, match="nothing to do ahead"):
-        lane_program.split_source(lanes)
+        lane_program.few_source(lanes, 8)
 
 
 def matrix_lanes(factors, begin):
@@ -189,8 +187,8 @@ def test_one_half_of_a_symmetric_matrix_is_computed():
 def test_entries_that_a_step_distinguishes_are_not_merged():
     zero = [[0.0, 0.0], [0.0, 0.0]]
     with jax.enable_x64(True):
-        assert len(lane_program.split_source(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero)).rest.twins) == 2
-        assert not lane_program.split_source(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero)).rest.twins
+        assert len(lane_program.few_source(matrix_lanes([[1.0, 2.0], [2.0, 1.0]], zero), 8).twins) == 2
+        assert not lane_program.few_source(matrix_lanes([[1.0, 2.0], [3.0, 1.0]], zero), 8).twins
 
 
 def test_a_matrix_that_is_not_symmetric_at_first_is_computed_in_full():
@@ -199,11 +197,11 @@ def test_a_matrix_that_is_not_symmetric_at_first_is_computed_in_full():
             lanes = matrix_lanes([[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [corner, 0.0]])
             checked, unchecked = (
                 lane_program.checked_source(lanes, CodeTarget(cuda=True)),
-                lane_program.split_source(lanes),
+                lane_program.few_source(lanes, 8),
             )
             kernel = CudaProgram(lanes, (slice(0, 1), slice(0, len(SEEDS))), checked, unchecked, jax.devices()[0])
             kernel.place(start(lanes))
-            assert bool(kernel.unchecked.rest.twins) == one_half
+            assert bool(kernel.unchecked.twins) == one_half
 
 
 def test_entries_of_a_row_are_read_from_its_bytes():

@@ -19,7 +19,7 @@ compiled ``CompilerError``; both are a ``CodegenError``. Programs use the functi
 source code for NVRTC.
 """
 
-from twoclock.codegen.build import Example, ProgramSource, SplitProgram, UncheckedStep, generate, generate_split
+from twoclock.codegen.build import Example, ProgramSource, UncheckedStep, generate, generate_few
 from twoclock.codegen.compiler import CompilerError, compile_text
 from twoclock.codegen.ir import CodegenError, Unsupported
 from twoclock.codegen.templates import CodeTarget
@@ -30,10 +30,9 @@ __all__ = [
     "CompilerError",
     "Example",
     "ProgramSource",
-    "SplitProgram",
     "UncheckedStep",
     "Unsupported",
     "compile_text",
     "generate",
-    "generate_split",
+    "generate_few",
 ]

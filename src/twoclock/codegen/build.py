@@ -70,6 +70,7 @@ class Example:
     source: Tree = STREAM  # of a step's sample: the lane's random stream, or the sample itself, passed step by step
     per_seed: bool = False  # whether the inputs are per seed
     bounded: bool = False  # whether there is a bound on the iterates
+    alone: bool = False  # whether there is a single method
     unchecked: UncheckedStep | None = None  # how to notice divergence after an unchecked step
     only_read: int = 0  # the number of leading leaves of the carry that are only read; the others are only written
 
@@ -83,15 +84,8 @@ class ProgramSource:
     constants: tuple[np.ndarray, ...]
     lines: int
     twins: tuple[tuple[int, int, int], ...] = ()  # a leaf's number, an entry and its twin, which are equal at the start
-
-
-@dataclass(frozen=True)
-class SplitProgram:
-    """A program in two parts: the first computes, for many steps at once, what does not depend on the state."""
-
-    ahead: ProgramSource
-    rest: ProgramSource
-    handed: tuple[jax.ShapeDtypeStruct, ...]  # what the first part writes and the second reads, after the constants
+    block: tuple[int, int] | None = None  # of a kernel that lays it down: lanes in a block, and threads
+    given: tuple[int, ...] = ()  # the tables that a kernel takes as an argument, by number, rather than by address
 
 
 def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) -> ProgramSource:
@@ -109,9 +103,13 @@ def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) ->
             target = replace(target, width=target.width // 2)
 
 
-def generate_split(lane: Callable[..., Tree], example: Example) -> SplitProgram:
-    """Generate the unchecked program of a lane in two parts, for a GPU; raise ``Unsupported`` if there is none."""
-    return _generate_short(_trace(lane, example), example, CodeTarget(cuda=True), _ProgramWriter.write_split)
+def generate_few(lane: Callable[..., Tree], example: Example, lanes: int) -> ProgramSource:
+    """Generate the unchecked program for a GPU that few lanes do not fill, ``lanes`` of them in a block.
+
+    Other threads of a block compute ahead what does not depend on the state. Raise ``Unsupported`` if that is nothing.
+    """
+    traced, target = _trace(lane, example), CodeTarget(cuda=True)
+    return _generate_short(traced, example, target, lambda writer: writer.write_few(lanes))
 
 
 def _trace(lane: Callable[..., Tree], example: Example) -> ClosedJaxpr:
@@ -157,6 +155,7 @@ class _ProgramWriter:
         self.traced, self.example, self.target = traced, example, target
         self.build = Builder(most)
         self.shared: dict[Buffer, int] = {}  # the tables that all lanes share, and their numbers
+        self.given: tuple[Buffer, ...] = ()  # of these, those that a kernel takes as an argument
         self.constants: list[np.ndarray] = []
         self.constant_tables: dict[object, Buffer] = {}
         self.outside: list[str] = []  # C before all groups of lanes
@@ -173,33 +172,34 @@ class _ProgramWriter:
 
     def write(self) -> ProgramSource:
         step, fetched = self._step(), set[Var]()
-        if self.example.unchecked is not None:
-            chosen = templates.choose_shared_tables(self.shared, step)
-            if self.build.written > templates.SHORT:
-                step = order_by_outputs(step, self.states)
-                fetched = read_in_place(step, chosen)
-            for table in chosen:
-                at = self.outside.index(_pointer(table, self.shared[table]))
-                self.outside[at] = templates.copy_to_shared_memory(table, self.shared[table])
+        if self.target.cuda:
+            self.given = templates.choose_given_tables(self.shared, step)
+        chosen = [] if self.example.unchecked is None else templates.choose_shared_tables(self.shared, step)
+        if self.example.unchecked is not None and self.build.written > templates.SHORT:
+            step = order_by_outputs(step, self.states)
+            fetched = read_in_place(step, [*chosen, *self.given])
+        for table in (*self.given, *chosen):
+            number = self.shared[table]
+            text = templates.copy_to_shared_memory(table, number) if table in chosen else templates.read_given(table)
+            self.outside[self.outside.index(_pointer(table, number))] = text
         parts = self._parts(step, self.build.memories, fetched)
         if self.target.cuda:
             return self._source(templates.cuda_text(self.example, parts, step))
         return self._source(templates.c_text(self.target, self.example.carry, parts))
 
-    def write_split(self) -> SplitProgram:
+    def write_few(self, lanes: int) -> ProgramSource:
         cut = split_step(self._step(), [*self.states, self.watch])
-        ahead = templates.cuda_ahead_text(self._parts(cut.ahead, self.build.memories), cut.handed)
+        ahead = self._parts(cut.ahead, [m for m in self.build.memories if m not in cut.handed])
         ordered = order_by_outputs(cut.rest, self.states)
-        later = self._parts(
-            ordered, [m for m in self.build.memories if m not in cut.handed], read_in_place(ordered, [])
-        )
-        rest = templates.cuda_rest_text(self.example, later, cut, self.count + len(self.constants))
-        return SplitProgram(self._source(ahead), self._source(rest), tuple(map(templates.handed_shape, cut.handed)))
+        rest = self._parts(ordered, [], read_in_place(ordered, []))
+        text, threads = templates.cuda_few_text(self.example, ahead, rest, cut, lanes)
+        return self._source(text, (lanes, threads))
 
-    def _source(self, text: str) -> ProgramSource:
+    def _source(self, text: str, block: tuple[int, int] | None = None) -> ProgramSource:
         number = {memory: i for i, memory in enumerate(self.states)}
         twins = tuple((number[memory], i, twin) for (memory, i), (_, twin) in self.twins.items())
-        return ProgramSource(text, self.target, tuple(self.constants), self.build.written, twins)
+        given = tuple(self.shared[table] for table in self.given)
+        return ProgramSource(text, self.target, tuple(self.constants), self.build.written, twins, block, given)
 
     def _parts(self, statements: list[Statement], memories: list[Buffer], fetched: Iterable[Var] = ()) -> ProgramParts:
         printer = Printer(self.target.width, statements, fetched)
@@ -212,7 +212,8 @@ class _ProgramWriter:
         after = [
             f"{memory.name}[{i}]={memory.name}[{twin}];" for (memory, i), (_, twin) in self.twins.items()
         ] + self.look
-        return ProgramParts(self.outside, self.before, self.each_step, declarations, printer.text(), lines, after)
+        parts = self.outside, self.before, self.each_step, declarations, printer.text(), lines, after, self.given
+        return ProgramParts(*parts)
 
     def _step(self) -> list[Statement]:
         example = self.example
@@ -278,7 +279,7 @@ class _ProgramWriter:
         name, c = f"t{number}", c_type(leaf.dtype)
         stored = STORED_TYPES[np.dtype(leaf.dtype).name]
         pointer = f"const {stored}*"
-        if of == "all":
+        if of == "all" or (of == "method" and self.example.alone):
             memory = self._shared_table(number, leaf.dtype, size)
         elif width == 1 or (of == "method" and not self.target.mixed):
             memory = Buffer(name, c, size, False, table=True, stored=stored)

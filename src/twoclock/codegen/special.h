@@ -14,6 +14,7 @@
 #define uint32_t unsigned int
 #define uint64_t unsigned long long
 #define FN static __device__ __forceinline__
+#define GIVEN const __grid_constant__ Given /* a structure by value, in the memory of constants */
 #define INFINITY __longlong_as_double(0x7ff0000000000000LL)
 #define NAN __longlong_as_double(0x7ff8000000000000LL)
 #else
@@ -24,6 +25,7 @@
 #define NAN __builtin_nan("")
 #define INFINITY __builtin_inf()
 #define FN static inline __attribute__((always_inline))
+#define GIVEN const struct Given
 #endif
 
 /* A test that hardly ever holds: a single lane jumps over what it guards, and waits for nothing. */

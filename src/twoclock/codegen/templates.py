@@ -28,19 +28,24 @@ if TYPE_CHECKING:
 WATCHES = 4
 # From this many statements on XLA, with many threads, measures a lane faster than one thread: a millisecond of an H200.
 LONG_MEASURE = 1 << 18
-# Threads in a block of unchecked lanes, and of lanes with a split step: the first fill the device, the second are few
-# and should not share a processor.
-MANY, FEW = 128, 32
+# Threads in a block of unchecked lanes that fill the device, and in a warp; and in a block of fewer lanes, by how many
+# of these it runs: a warp runs them, and the others work ahead of it.
+MANY, WARP = 128, 32
+THREADS = {8: 128, 32: 256}
+# Shared memory of a block for what is computed ahead, in bytes, and the most steps in one half of it.
+_SHARED, MOST_AHEAD = 48 << 10, 64
 # The assumed number of passes of a loop without a known end.
 _PASSES = 16
 # Steps of up to this many lines run two at a time, so that independent work of the second overlaps with the first. For
-# longer ones the registers do not suffice. The limit for the rest of a split step is lower, since it has more in
-# flight.
+# longer ones the registers do not suffice. The limit for what others have worked ahead of is lower, since it has more
+# in flight.
 SHORT, _SHORT_REST = 800, 360
-# The number of blocks for which the registers of a processor must suffice.
-_BOUNDS = f" __launch_bounds__({MANY},3)"
+# The lines up to which the registers of a processor must suffice for three blocks, and how this is said.
+_BOUNDED, _BOUNDS = 1_200, f" __launch_bounds__({MANY},3)"
 # Bytes of a table that a block copies to shared memory, and of all such tables.
 _TABLE, _TABLES = 1 << 13, 1 << 14
+# Bytes of the tables that a kernel takes as an argument, of 4 kB for all arguments.
+_GIVEN = 3 << 10
 _DTYPES = {**{c: name for name, c in ir.C_TYPES.items()}, "int": "int32"}
 _ARGUMENTS = "int64_t methods,int64_t seeds,const void*const*tables,void*const*leaves,const uint32_t*streams"
 _SPAN = "int64_t lo,int64_t hi,int64_t first,int64_t last"
@@ -76,11 +81,7 @@ class ProgramParts:
     step: str
     lines: int  # of the step
     after: Iterable[str] = ()  # after all steps
-
-
-def handed_shape(value: Var | Buffer) -> jax.ShapeDtypeStruct:
-    """Return the shape, per lane and step, of what the first part of a split step hands to the rest."""
-    return jax.ShapeDtypeStruct((value.size if isinstance(value, Buffer) else 1,), np.dtype(_DTYPES[value.c]))
+    given: Sequence[Buffer] = ()  # tables that are an argument of a kernel
 
 
 @cache
@@ -136,55 +137,113 @@ def cuda_text(example: Example, parts: ProgramParts, statements: Iterable[Statem
     short = parts.lines <= SHORT
     steps = ["#pragma unroll 2"] if short else []
     steps += ["for(int64_t step=lo;" + _EACH_STEP, parts.step, "}", *parts.after]
-    return _unchecked_kernel(example, parts, steps, _BOUNDS if short else "")
+    return _unchecked_kernel(example, parts, steps, _BOUNDS if parts.lines <= _BOUNDED else "")
 
 
-def cuda_ahead_text(parts: ProgramParts, handed: Sequence[Var | Buffer]) -> str:
-    """Write the kernel of what is done ahead: a thread per step and lane; its output has the axes steps × lanes."""
-    where = "if(lane<(hi-lo)*count){int64_t at=lane,step=lo+lane/count;lane=lane%count;int32_t k=(int32_t)step;"
-    store = [
-        f"(({value.c}*)leaves[{n}])[at]={value.name};"
-        if isinstance(value, Var)
-        else f"for(int j=0;j<{value.size};j++)(({value.c}*)leaves[{n}])[at*{value.size}+j]={value.name}[j];"
-        for n, value in enumerate(handed)
-    ]
-    return _kernel(where, parts, [parts.step, *store])
+def cuda_few_text(
+    example: Example, ahead: ProgramParts, rest: ProgramParts, cut: SplitStep, lanes: int
+) -> tuple[str, int]:
+    """Write the kernel for few lanes, and return it with the threads of a block.
 
-
-def cuda_rest_text(example: Example, parts: ProgramParts, cut: SplitStep, first: int) -> str:
-    """Write the kernel of the rest of a step, which reads what was done ahead, in tables from number ``first`` on.
-
-    The inputs of a step are fetched two steps ahead, and the rows of tables that they point to one step ahead.
+    The first threads of a block each run a lane. The other warps compute ahead what does not depend on the state, for
+    all lanes of the block and for as many steps as fit shared memory. While one half of that memory is read, the other
+    is written. Rows of tables that such numbers point to are read a step ahead.
     """
-    numbers = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Var)]
-    arrays = [(n, value) for n, value in enumerate(cut.handed, first) if isinstance(value, Buffer)]
+    assert example.unchecked is not None
+    numbers = [v for v in cut.handed if isinstance(v, Var)]
+    arrays = [m for m in cut.handed if isinstance(m, Buffer)]
+    threads = THREADS[lanes]
+    per_step = lanes * sum(_size(v) * np.dtype(_DTYPES[v.c]).itemsize for v in cut.handed)
+    at_once = (threads - WARP) // lanes
+    steps = min(_SHARED // (2 * per_step), MOST_AHEAD) // at_once * at_once
+    if not steps:
+        raise Unsupported("what a step computes ahead does not fit shared memory")
 
-    def fetch(step: str) -> str:
-        """Fetch the inputs of a step; beyond the end, those of the last step."""
-        values = "".join(f"f{v.name}=fetch((const {v.c}*)tables[{n}]+row);" for n, v in numbers)
-        return f"{{int64_t row=({step}<hi?{step}-lo:hi-1-lo)*count+lane;{values}}}"
+    def place(of: Var | Buffer, step: str) -> str:
+        at = f"({step}%{2 * steps}*{lanes}+own)"
+        return f"h{of.name}[{at}]" if isinstance(of, Var) else f"(h{of.name}+{at}*{of.size})"
 
-    named = "".join(f"const {v.c} {v.name}=f{v.name};" for _, v in numbers)
-    rows = Printer(1, cut.rows, cut.fetched).text()
-    carried = [*(v for _, v in numbers), *cut.fetched]
-    next_ = ["{", named, rows, *(f"n{v.name}={v.name};" for v in carried), "}"]
-    steps = [
-        *(f"{v.c} f{v.name};" for _, v in numbers),
-        *(f"{v.c} n{v.name};" for v in carried),
-        fetch("lo"),
-        *next_,
-        fetch("lo+1"),
-        f"#pragma unroll {2 if parts.step.count(chr(10)) <= _SHORT_REST else 1}",
-        "for(int64_t step=lo;" + _EACH_STEP,
-        *(f"const {v.c} {v.name}=n{v.name};" for v in carried),
-        *(f"const {m.c}*{m.name}=(const {m.c}*)tables[{n}]+((step-lo)*count+lane)*{m.size};" for n, m in arrays),
-        *next_,
-        fetch("step+2"),
-        parts.step,
-        "}",
-        *parts.after,
-    ]
-    return _unchecked_kernel(example, parts, steps)
+    load_state, store_state = _load_and_store(example.carry)
+
+    def read(step: str) -> str:
+        return "".join(f"const {v.c} {v.name}={place(v, step)};" for v in numbers)
+
+    def fetch(step: str) -> list[str]:
+        """Read the rows of a step."""
+        if not cut.fetched:
+            return []
+        rows = Printer(1, cut.rows, cut.fetched).text()
+        return [
+            "{",
+            f"const int32_t next={step};",
+            read("next"),
+            rows,
+            *(f"n{v.name}={v.name};" for v in cut.fetched),
+            "}",
+        ]
+
+    dead = "" if example.unchecked.frozen else "from[count]=from[lane]=lo;"
+    return "\n".join(
+        [
+            # One block is enough for a processor, so that its threads may use all registers.
+            *_head(f" __launch_bounds__({threads},1)", ahead),
+            *(f"__shared__ {v.c} h{v.name}[{2 * steps * lanes * _size(v)}];" for v in cut.handed),
+            f"const int64_t count=methods*seeds;const int own=threadIdx.x%{lanes};",
+            f"int64_t lane=(int64_t)blockIdx.x*{lanes}+own;const int beyond=lane>=count;if(beyond)lane=count-1;",
+            f"int64_t*from=(int64_t*)leaves[{len(load_state)}];",
+            f"int runs=threadIdx.x<{lanes}&&!beyond&&from[lane]<0;",
+            _LANE,
+            ahead.declarations,
+            *ahead.before,
+            f"float watch[{WATCHES}];for(int j=0;j<{WATCHES};j++)watch[j]=0;",
+            "if(runs){",
+            *load_state,
+            f"if(!s{example.unchecked.alive}[0]){{runs=0;{dead}}}}}",
+            *(f"{v.c} n{v.name};" for v in cut.fetched),
+            f"for(int32_t begin=lo;begin<hi+{steps};begin+={steps}){{",
+            f"if(threadIdx.x>={WARP}){{",
+            f"for(int32_t step=begin+(threadIdx.x-{WARP})/{lanes};step<hi&&step<begin+{steps};"
+            f"step+={at_once}){{int32_t k=step;(void)k;",
+            *(f"{m.c}*{m.name}={place(m, 'step')};" for m in arrays),
+            ahead.step,
+            *(f"{place(v, 'step')}={v.name};" for v in numbers),
+            "}}else if(runs&&begin>lo){",
+            "const int32_t last=begin<hi?begin:hi;",
+            *fetch(f"begin-{steps}"),
+            f"#pragma unroll {2 if rest.step.count(chr(10)) <= _SHORT_REST else 1}",
+            f"for(int32_t step=begin-{steps};step<last;step++){{int32_t k=step;(void)k;",
+            *(f"const {v.c} {v.name}=n{v.name};" for v in cut.fetched),
+            read("step"),
+            *(f"const {m.c}*{m.name}={place(m, 'step')};" for m in arrays),
+            *fetch("step+1<last?step+1:step"),
+            rest.step,
+            "}}",
+            "__syncthreads();}",
+            "if(runs){",
+            *rest.after,
+            *_store_finite(store_state),
+            "}}\n",
+        ]
+    ), threads
+
+
+def _size(value: Var | Buffer) -> int:
+    return value.size if isinstance(value, Buffer) else 1
+
+
+def choose_given_tables(tables: Iterable[Buffer], statements: Iterable[Statement]) -> tuple[Buffer, ...]:
+    """Choose the small tables that are read at known places alone: as arguments of a kernel they need no registers."""
+    indexed = {s.memory for s in ir.walk(statements) if isinstance(s, Load) and not isinstance(s.index, int)}
+    left, chosen = _GIVEN, list[Buffer]()
+    for table in sorted((t for t in tables if t not in indexed), key=lambda table: table.size):
+        left -= 8 * table.size
+        if left >= 0:
+            chosen.append(table)
+    return tuple(chosen)
+
+
+def read_given(table: Buffer) -> str:
+    return f"const {table.stored}*const {table.name}=given.{table.name};"
 
 
 def choose_shared_tables(tables: Iterable[Buffer], statements: Iterable[Statement]) -> list[Buffer]:
@@ -219,10 +278,7 @@ def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], restart: int 
     own = "" if restart is None else f"int64_t*from=(int64_t*)leaves[{restart}];"
     return "\n".join(
         [
-            special_functions(),
-            "#define RESTRICT __restrict__",
-            f'extern "C" __global__ void{bounds} walk(int64_t lo,int64_t hi,{_ARGUMENTS}){{',
-            *parts.outside,
+            *_head(bounds, parts),
             *(["__syncthreads();"] if any("__shared__" in line for line in parts.outside) else []),
             "int64_t lane=(int64_t)blockIdx.x*blockDim.x+threadIdx.x;const int64_t count=methods*seeds;",
             own,
@@ -236,19 +292,34 @@ def _kernel(where: str, parts: ProgramParts, lines: Sequence[str], restart: int 
     )
 
 
+def _head(bounds: str, parts: ProgramParts) -> list[str]:
+    tables = "".join(f"{table.stored} {table.name}[{table.size}];" for table in parts.given)
+    return [
+        special_functions(),
+        "#define RESTRICT __restrict__",
+        f"struct Given{{{tables or 'int none;'}}};",
+        f'extern "C" __global__ void{bounds} walk(int64_t lo,int64_t hi,{_ARGUMENTS},GIVEN given){{',
+        *parts.outside,
+    ]
+
+
+def _store_finite(store: Sequence[str]) -> list[str]:
+    """Store the state of a lane that is finite, and mark one that is not."""
+    watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
+    return [f"float all={watched};if(all==all){{", *store, "}else from[count]=from[lane]=lo;"]
+
+
 def _unchecked_kernel(example: Example, parts: ProgramParts, steps: Sequence[str], bounds: str = "") -> str:
     assert example.unchecked is not None
     load, store = _load_and_store(example.carry)
-    watched = "+".join(f"watch[{i}]" for i in range(WATCHES))
     dead = "" if example.unchecked.frozen else "from[count]=from[lane]=lo;"
     lines = [
         *load,
         f"if(!s{example.unchecked.alive}[0]){{{dead}}}else{{float watch[{WATCHES}];",
         f"for(int j=0;j<{WATCHES};j++)watch[j]=0;",
         *steps,
-        f"float all={watched};if(all==all){{",
-        *store,
-        "}else from[count]=from[lane]=lo;}",
+        *_store_finite(store),
+        "}",
     ]
     return _kernel("if(lane<count&&from[lane]<0){", parts, lines, len(load), bounds)
 

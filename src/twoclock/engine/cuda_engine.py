@@ -1,8 +1,8 @@
 """The engine for NVIDIA GPUs: the same C as for the CPU, a thread per lane, compiled by NVRTC through cupy.
 
 JAX and the kernels share the memory of the device. Several devices share the seeds. Lanes run unchecked, and those that
-diverge run again, checked. If the lanes are too few to fill a device, what does not depend on the state is computed in
-advance, with a thread per step and lane, and the same bits. The metrics of all lanes take one launch and one transfer;
+diverge run again, checked. If the lanes are too few to fill a device, other threads of their blocks compute ahead what
+does not depend on the state, with the same bits. The metrics of all lanes take one launch and one transfer;
 XLA measures what cannot be generated (a factorisation, say), and takes over if the two differ.
 """
 
@@ -24,9 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import prng
-from twoclock.codegen import CodeTarget, ProgramSource, SplitProgram, Unsupported
+from twoclock.codegen import CodeTarget, ProgramSource, Unsupported
 from twoclock.codegen.self_check import compare
-from twoclock.codegen.templates import FEW, MANY
+from twoclock.codegen.templates import MANY
 from twoclock.engine import lane_program
 from twoclock.engine.lane_program import MetricsSource
 from twoclock.engine.protocol import EngineError, LaneState, Row, flatten_row, measure_lanes
@@ -34,10 +34,8 @@ from twoclock.engine.run_batch import Lanes, partition
 
 # Threads per block: a lane needs many registers, and a few blocks of many threads would leave processors idle.
 THREADS = 64
-# The steps of the first call, and lanes that are enough to keep a device busy.
-FIRST_STRIDE, MANY_LANES = 1 << 10, 1 << 14
-# Memory for what is computed in advance, which fits the cache; the fewest steps worth a launch; the most memory for it.
-AHEAD_BYTES, AHEAD_STEPS, MOST_AHEAD_BYTES = 1 << 24, 64, 1 << 28
+# The steps of the first call; and up to how many lanes a block has so few of them.
+FIRST_STRIDE, LANES_IN_A_BLOCK = 1 << 10, {1 << 11: 8, 1 << 14: 32}
 # Steps that lanes run unchecked before they store their state, and so the most that are repeated if a lane diverges.
 SPAN = 1 << 13
 # As on the CPU, sums are not fused, so that compensated sums work and the bits are those of the program in C.
@@ -48,8 +46,7 @@ METRICS_THREADS, COMPARED = 32, 2
 # Each part of a row begins in memory at a multiple of this.
 _ALIGNED = 16
 DeviceArray: TypeAlias = Any  # an array of JAX or cupy on a device; cupy has no types, and may be missing
-Source: TypeAlias = ProgramSource | SplitProgram
-_checked: set[tuple[str | int, ...]] = set()
+_checked: set[tuple[str, int]] = set()
 _compared: Counter[tuple[str, int]] = Counter()
 _refused: set[tuple[str, int]] = set()
 
@@ -76,10 +73,11 @@ class CudaEngine:
         ]
 
 
-def _unchecked_source(work: Lanes, devices: int = 1, symmetric: bool = True) -> Source | None:
-    if work.count * len(work.seeds) < MANY_LANES * devices:
-        with contextlib.suppress(Unsupported):
-            return lane_program.split_source(work, symmetric)
+def _unchecked_source(work: Lanes, devices: int = 1, symmetric: bool = True) -> ProgramSource | None:
+    lanes = work.count * len(work.seeds) // devices
+    with contextlib.suppress(Unsupported):
+        if in_a_block := next((few for most, few in LANES_IN_A_BLOCK.items() if lanes < most), 0):
+            return lane_program.few_source(work, in_a_block, symmetric)
     with contextlib.suppress(Unsupported):
         return lane_program.unchecked_source(work, symmetric)
     return None
@@ -121,6 +119,18 @@ def _to_device(device: int, *addresses: int) -> DeviceArray:
     return cupy.asarray(np.array([*addresses, 0], np.uint64))
 
 
+def pack_tables(*tables: tuple[int, np.ndarray]) -> np.void:
+    """Pack small tables, each with its number, as the structure that a kernel takes by value."""
+    parts = [(f"t{number}", table.dtype, (table.size,)) for number, table in tables] or [
+        ("none", np.dtype(np.int32), (1,))
+    ]
+    packed = np.zeros(1, np.dtype(parts, align=True))
+    for number, table in tables:
+        packed[f"t{number}"] = np.ravel(table)
+    found: np.void = packed[0]
+    return found
+
+
 @dataclass(frozen=True)
 class KernelLaunch:
     """A compiled kernel with the arguments that are the same at each launch."""
@@ -128,14 +138,16 @@ class KernelLaunch:
     kernel: Callable[..., None]
     tables: DevicePointers
     streams: DeviceArray
+    given: np.void  # the tables that are an argument
     shape: tuple[int, int]  # of the grid of lanes, methods × seeds
-    threads: int  # in a block
+    block: tuple[int, int]  # lanes in a block, and threads
 
     def __call__(self, arrays: DevicePointers, lanes: int, lo: int, hi: int) -> None:
         """Launch it on these arrays for the first ``lanes`` lanes, from step ``lo`` to step ``hi``."""
         numbers = [np.int64(n) for n in (lo, hi, *self.shape)]
-        arguments = (*numbers, self.tables.addresses, arrays.addresses, self.streams)
-        self.kernel((-(-lanes // self.threads),), (self.threads,), arguments)
+        arguments = (*numbers, self.tables.addresses, arrays.addresses, self.streams, self.given)
+        in_a_block, threads = self.block
+        self.kernel((-(-lanes // in_a_block),), (threads,), arguments)
 
 
 class DeviceMetrics:
@@ -224,7 +236,7 @@ class CudaProgram:
         work: Lanes,
         where: tuple[slice, slice],
         checked: ProgramSource,
-        unchecked: Source | None,
+        unchecked: ProgramSource | None,
         device: jax.Device,
     ) -> None:
         self.work, self.where, self.checked, self.unchecked, self.device = work, where, checked, unchecked, device
@@ -233,16 +245,15 @@ class CudaProgram:
         (self.streams,) = self._to_device([prng.stream_words(work.seeds)])
         self.metrics = DeviceMetrics(work, device)
         self._launches: dict[str, KernelLaunch] = {}
-        self._pipeline: PipelinedKernels | None = None
         # For each lane the step from which it must run checked, −1 while it is finite; the last entry is for all lanes.
         # The next call reuses it if no lane diverged.
         self._restart: DeviceArray = None
 
     def place(self, carry: LaneState) -> LaneState:
         placed = jax.tree.map(lambda leaf: jax.device_put(jnp.asarray(leaf[self.where]), self.device), carry)
-        rest = self.unchecked.rest if isinstance(self.unchecked, SplitProgram) else self.unchecked
-        if rest is not None and rest.twins and not _are_equal(jax.tree.leaves(placed), rest.twins):
-            self.unchecked, self._pipeline = _unchecked_source(self.work, symmetric=False), None
+        source = self.unchecked
+        if source is not None and source.twins and not _are_equal(jax.tree.leaves(placed), source.twins):
+            self.unchecked = _unchecked_source(self.work, symmetric=False)
         return placed
 
     def advance(self, carry: LaneState, lo: int, hi: int) -> LaneState:
@@ -259,17 +270,17 @@ class CudaProgram:
     def measure(self, carry: LaneState) -> Row:
         return self.metrics.measure(carry, self.launch)
 
-    def _compare(self, source: Source, carry: LaneState, lo: int) -> None:
+    def _compare(self, source: ProgramSource, carry: LaneState, lo: int) -> None:
         """Compare a program whose text is new here with XLA."""
-        texts = (source.ahead.text, source.rest.text) if isinstance(source, SplitProgram) else (source.text,)
-        if (*texts, self.device.id) not in _checked:
+        kind = source.text, self.device.id
+        if kind not in _checked:
             run = partial(self._run, None if source is self.checked else self.unchecked)
             difference = lane_program.difference_from_xla(self.work, run, carry, lo)
             if difference is not None:
                 raise EngineError(f"the compiled kernel fails its self-check: {difference}")
-            _checked.add((*texts, self.device.id))
+            _checked.add(kind)
 
-    def _run(self, unchecked: Source | None, carry: LaneState, lo: int, hi: int) -> LaneState:
+    def _run(self, unchecked: ProgramSource | None, carry: LaneState, lo: int, hi: int) -> LaneState:
         import cupy
 
         leaves, structure = jax.tree.flatten(carry)
@@ -279,10 +290,7 @@ class CudaProgram:
             if restart is None or unchecked is None:
                 restart = cupy.full(lanes + 1, lo if unchecked is None else -1, np.int64)
             arrays = DevicePointers([*new, restart])
-            if isinstance(unchecked, SplitProgram):
-                self._pipeline = self._pipeline or PipelinedKernels(self, unchecked)
-                self._pipeline.run(arrays, lo, hi)
-            elif unchecked is not None:
+            if unchecked is not None:
                 jax.block_until_ready(new)
                 for begin in range(lo, hi, SPAN):
                     self.launch(unchecked, MANY)(arrays, lanes, begin, min(begin + SPAN, hi))
@@ -297,56 +305,21 @@ class CudaProgram:
             cupy.cuda.get_current_stream().synchronize()
         return jax.tree.unflatten(structure, new)
 
-    def launch(self, source: ProgramSource, threads: int, handed: Iterable[DeviceArray] = ()) -> KernelLaunch:
-        """Prepare the launch of a kernel that reads the tables of the lanes and its arguments; once if it has none."""
+    def launch(self, source: ProgramSource, threads: int) -> KernelLaunch:
+        """Prepare the launch of a kernel; ``threads`` are those of a block, unless the kernel lays them down."""
         import cupy
 
-        if not handed and source.text in self._launches:
-            return self._launches[source.text]
-        tables = DevicePointers([*self.tables, *self._to_device(source.constants), *handed])
-        kernel = load_kernel(source.text, self.device)
-        made = KernelLaunch(kernel, tables, cupy.asarray(self.streams), self.work.shape, threads)
-        return made if handed else self._launches.setdefault(source.text, made)
+        if source.text not in self._launches:
+            tables = [*self.tables, *self._to_device(source.constants)]
+            given = pack_tables(*jax.device_get([(i, tables[i]) for i in source.given]))
+            kernel, block = load_kernel(source.text, self.device), source.block or (threads, threads)
+            streams = cupy.asarray(self.streams)
+            launch = KernelLaunch(kernel, DevicePointers(tables), streams, given, self.work.shape, block)
+            self._launches[source.text] = launch
+        return self._launches[source.text]
 
     def _to_device(self, arrays: Iterable[np.ndarray | jax.Array]) -> list[jax.Array]:
         return jax.block_until_ready([jax.device_put(jnp.asarray(array), self.device) for array in arrays])
-
-
-class PipelinedKernels:
-    """The two parts of a step, and two memories between them: while the rest reads one, the other is written."""
-
-    def __init__(self, program: CudaProgram, source: SplitProgram) -> None:
-        import cupy
-
-        self.lanes = math.prod(program.work.shape)
-        size = self.lanes * sum(part.size * part.dtype.itemsize for part in source.handed)
-        self.most = max(AHEAD_BYTES // size, min(AHEAD_STEPS, MOST_AHEAD_BYTES // size), 1)
-        shapes = [((self.most, self.lanes, part.size), part.dtype) for part in source.handed]
-        self.memories = [DevicePointers([cupy.empty(*shape) for shape in shapes]) for _ in range(2)]
-        self.ahead = program.launch(source.ahead, THREADS)
-        self.rest = [program.launch(source.rest, FEW, memory.arrays) for memory in self.memories]
-        self.aside = cupy.cuda.Stream(non_blocking=True)
-        self.read = [cupy.cuda.Event(disable_timing=True) for _ in self.memories]
-
-    def run(self, arrays: DevicePointers, lo: int, hi: int) -> None:
-        """Run the first part of as many steps as the buffer holds, then the second, and so on."""
-        import cupy
-
-        here, aside, read = cupy.cuda.get_current_stream(), self.aside, self.read
-        here.synchronize()
-        for turn, begin in enumerate(range(lo, hi, self.most)):
-            end, now = min(begin + self.most, hi), turn % 2
-            if turn > 1:
-                aside.wait_event(read[now])
-            with aside:
-                self.ahead(self.memories[now], (end - begin) * self.lanes, begin, end)
-                written = aside.record()
-            if begin == lo:
-                jax.block_until_ready(arrays.arrays)
-            here.wait_event(written)
-            self.rest[now](arrays, self.lanes, begin, end)
-            read[now].record(here)
-        aside.synchronize()
 
 
 @partial(jax.jit, static_argnames="twins")

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twoclock import codegen, prng
-from twoclock.codegen import CodeTarget, Example, ProgramSource, SplitProgram, Unsupported, generate
+from twoclock.codegen import CodeTarget, Example, ProgramSource, Unsupported, generate
 from twoclock.codegen.self_check import compare
 from twoclock.engine import protocol
 from twoclock.engine.protocol import LaneState, Operators, is_table
@@ -40,10 +40,10 @@ class UsualSource:
     rare: RareSteps
 
 
-T = TypeVar("T", ProgramSource, SplitProgram, MetricsSource, UsualSource)
+T = TypeVar("T", ProgramSource, MetricsSource, UsualSource)
 _CUDA = CodeTarget(cuda=True)
 _MAX_CACHED = 256
-_cache: dict[Hashable, ProgramSource | SplitProgram | MetricsSource | UsualSource | Unsupported] = {}
+_cache: dict[Hashable, ProgramSource | MetricsSource | UsualSource | Unsupported] = {}
 _lock = threading.Lock()
 
 
@@ -72,10 +72,10 @@ def unchecked_source(work: Lanes, symmetric: bool = True) -> ProgramSource:
     return _cached(kind, lambda: generate(_unchecked_lane, _unchecked_example(work, symmetric), _CUDA))
 
 
-def split_source(work: Lanes, symmetric: bool = True) -> SplitProgram:
-    """Generate the same in two parts: what does not depend on the state is computed in advance."""
-    kind = _kind(work, _CUDA, f"split {symmetric}")
-    return _cached(kind, lambda: codegen.generate_split(_unchecked_lane, _unchecked_example(work, symmetric)))
+def few_source(work: Lanes, lanes: int, symmetric: bool = True) -> ProgramSource:
+    """Generate the same for few lanes, some in a block: what does not depend on the state is computed ahead."""
+    kind = _kind(work, _CUDA, f"few {lanes} {symmetric}")
+    return _cached(kind, lambda: codegen.generate_few(_unchecked_lane, _unchecked_example(work, symmetric), lanes))
 
 
 def metrics_source(work: Lanes) -> MetricsSource:
@@ -162,7 +162,8 @@ def _kind(work: Lanes, target: CodeTarget, variant: str = "") -> Hashable:
     shapes = tuple(
         (leaf.shape[1:] if per_seed or i >= count else leaf.shape, str(leaf.dtype)) for i, leaf in enumerate(leaves)
     )
-    return structure, shapes, per_seed, work.bound is not None, target, variant, work.instances.traced
+    alone = target.cuda and work.count == 1
+    return structure, shapes, per_seed, work.bound is not None, alone, target, variant, work.instances.traced
 
 
 def _checked_lane(
@@ -188,7 +189,14 @@ def _example(work: Lanes) -> Example:
     problem = _without_axis(work.instances.batched) if work.instances.per_seed else work.instances.batched
     problem, method = jax.tree.map(_shape, problem), _without_axis(work.methods)
     carry = jax.eval_shape(partial(protocol.lane_start), problem, method, jax.ShapeDtypeStruct((), np.uint32))
-    return Example(problem, method, carry, per_seed=work.instances.per_seed, bounded=work.bound is not None)
+    return Example(
+        problem,
+        method,
+        carry,
+        per_seed=work.instances.per_seed,
+        bounded=work.bound is not None,
+        alone=work.count == 1,
+    )
 
 
 def _unchecked_example(work: Lanes, symmetric: bool) -> Example:
