@@ -26,6 +26,11 @@ class Rule(NamedTuple):
     G: Callable[..., PyTree]
     noise: Callable[..., PyTree]  # (n, key) → x
 
+    def problem(self, theta: PyTree, omega: PyTree, stars: Any, **numbers: Any) -> "DrawnProblem":
+        """The problem of this kind with these numbers, start and solutions."""
+        theta, omega, numbers = jax.tree.map(lambda leaf: np.asarray(leaf, float), (theta, omega, numbers))
+        return DrawnProblem(self, theta, omega, numbers, np.asarray(stars, float).reshape(-1, np.size(theta)))
+
 
 @pytree
 class DrawnProblem(tc.Problem):
@@ -57,20 +62,6 @@ class DrawnProblem(tc.Problem):
         return {"error": jnp.min(jnp.sum(jnp.square(theta - jnp.asarray(self.stars)), axis=-1))}
 
 
-def make_problem(
-    F: Callable[..., PyTree],
-    G: Callable[..., PyTree],
-    noise: Callable[..., PyTree],
-    theta: PyTree,
-    omega: PyTree,
-    stars: Any,
-    **numbers: Any,
-) -> DrawnProblem:
-    """A problem of the kind that these functions make, with its numbers and its solutions."""
-    theta, omega, numbers = jax.tree.map(lambda leaf: np.asarray(leaf, float), (theta, omega, numbers))
-    return DrawnProblem(Rule(F, G, noise), theta, omega, numbers, np.asarray(stars, float).reshape(-1, np.size(theta)))
-
-
 def draw_power(rng: Rng, low: float, high: float) -> float:
     """Ten to a uniform exponent."""
     return float(10 ** rng.uniform(low, high))
@@ -78,17 +69,7 @@ def draw_power(rng: Rng, low: float, high: float) -> float:
 
 def normal(*shape: int) -> Callable[[Numbers, Key], jax.Array]:
     """Standard normal samples of a shape."""
-    # One function per shape: another of the same shape would be compiled again.
-    if shape not in _normals:
-        _normals[shape] = lambda n, key: jax.random.normal(key, shape)
-    return _normals[shape]
-
-
-_normals: dict[tuple[int, ...], Callable[[Numbers, Key], jax.Array]] = {}
-
-
-def _quantile_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - (jnp.where(n["m"] + n["s"] * x < t, 1.0, 0.0) - n["q"])
+    return lambda n, key: jax.random.normal(key, shape)
 
 
 def gradient_in_omega(n: Numbers, t: Array, w: Array, x: Array) -> Array:
@@ -96,64 +77,61 @@ def gradient_in_omega(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return w
 
 
+_QUANTILES = Rule(
+    gradient_in_omega, lambda n, t, w, x: w - (jnp.where(n["m"] + n["s"] * x < t, 1.0, 0.0) - n["q"]), normal(3)
+)
+
+
 def quantiles(rng: Rng) -> tc.Problem:
     """Three quantiles of a normal sample: G has steps and no derivative."""
     s, q = draw_power(rng, -2, 2), rng.uniform(0.55, 0.97, 3)
     m = s * rng.normal(size=3)
     zero = np.zeros(3)
-    return make_problem(gradient_in_omega, _quantile_G, normal(3), zero, zero, m + s * stats.norm.ppf(q), m=m, s=s, q=q)
+    return _QUANTILES.problem(zero, zero, m + s * stats.norm.ppf(q), m=m, s=s, q=q)
 
 
-def _absolute_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return jnp.sign(t - n["c"]) + 0.3 * w
-
-
-def _noise_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w + x
+_ABSOLUTE_VALUE = Rule(lambda n, t, w, x: jnp.sign(t - n["c"]) + 0.3 * w, lambda n, t, w, x: w + x, normal())
 
 
 def absolute_value(rng: Rng) -> tc.Problem:
     """|θ − c| with a noisy ω beside its subgradient."""
     c = 3 * rng.normal()
-    return make_problem(_absolute_F, _noise_G, normal(), c + rng.choice([-1, 1]) * rng.uniform(1, 5), 0.0, c, c=c)
+    return _ABSOLUTE_VALUE.problem(c + rng.choice([-1, 1]) * rng.uniform(1, 5), 0.0, c, c=c)
 
 
-def _blind_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return jax.lax.stop_gradient(w) - n["c"]
-
-
-def _linear_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - n["a"] * t + n["s"] * x
+_STOP_GRADIENT = Rule(
+    lambda n, t, w, x: jax.lax.stop_gradient(w) - n["c"], lambda n, t, w, x: w - n["a"] * t + n["s"] * x, normal(2)
+)
 
 
 def stop_gradient(rng: Rng) -> tc.Problem:
     """An operator whose derivative JAX was asked not to see."""
     a, c, s = rng.uniform(0.5, 2, 2), rng.normal(size=2), draw_power(rng, -1, 0)
-    return make_problem(_blind_F, _linear_G, normal(2), np.zeros(2), np.zeros(2), c / a, a=a, c=c, s=s)
+    return _STOP_GRADIENT.problem(np.zeros(2), np.zeros(2), c / a, a=a, c=c, s=s)
 
 
-def _tanh_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return jnp.tanh(t - n["c"]) + 0.5 * (w - t)
+_FAR_TANH = Rule(
+    lambda n, t, w, x: jnp.tanh(t - n["c"]) + 0.5 * (w - t), lambda n, t, w, x: w - n["a"] * t + n["s"] * x, normal()
+)
 
 
 def far_tanh(rng: Rng) -> tc.Problem:
     """A far start where F is flat."""
     c, start = rng.normal(), rng.uniform(10, 60) * rng.choice([-1, 1])
-    return make_problem(_tanh_F, _linear_G, normal(), c + start, 0.0, c, c=c, a=1.0, s=rng.uniform(0.2, 1))
+    return _FAR_TANH.problem(c + start, 0.0, c, c=c, a=1.0, s=rng.uniform(0.2, 1))
 
 
-def _clipped_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return jnp.clip(t - n["c"] + 3 * x[0], -0.5, 0.5) + 0.2 * (w - t)
-
-
-def _clipped_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - t + 0.6 * x[1]
+_CLIPPED = Rule(
+    lambda n, t, w, x: jnp.clip(t - n["c"] + 3 * x[0], -0.5, 0.5) + 0.2 * (w - t),
+    lambda n, t, w, x: w - t + 0.6 * x[1],
+    normal(2),
+)
 
 
 def clipped(rng: Rng) -> tc.Problem:
     """Clipped gradients, from far."""
     c = 3 * rng.normal()
-    return make_problem(_clipped_F, _clipped_G, normal(2), c + rng.uniform(10, 40) * rng.choice([-1, 1]), 0.0, c, c=c)
+    return _CLIPPED.problem(c + rng.uniform(10, 40) * rng.choice([-1, 1]), 0.0, c, c=c)
 
 
 def _penalty_noise(n: Numbers, key: Key) -> PyTree:
@@ -161,15 +139,14 @@ def _penalty_noise(n: Numbers, key: Key) -> PyTree:
     return {"X": jax.random.randint(one, (8,), 0, len(n["X"])), "V": jax.random.randint(two, (8,), 0, len(n["V"]))}
 
 
-def _penalty_F(n: Numbers, t: Array, w: PyTree, x: PyTree) -> Array:
-    return -jnp.exp(t) * jnp.sum(w["y"] * w["v"])
-
-
 def _penalty_G(n: Numbers, t: Array, w: PyTree, x: PyTree) -> PyTree:
     X, b, V, c = n["X"][x["X"]], n["b"][x["X"]], n["V"][x["V"]], n["c"][x["V"]]
     on_train = X.T @ (X @ w["y"] - b) / 8 + jnp.exp(t) * w["y"]
     curved = X.T @ (X @ w["v"]) / 8 + jnp.exp(t) * w["v"]
     return {"y": on_train, "v": curved - V.T @ (V @ w["y"] - c) / 8}
+
+
+_RIDGE_PENALTY = Rule(lambda n, t, w, x: -jnp.exp(t) * jnp.sum(w["y"] * w["v"]), _penalty_G, _penalty_noise)
 
 
 def ridge_penalty(rng: Rng) -> tc.Problem:
@@ -189,11 +166,7 @@ def ridge_penalty(rng: Rng) -> tc.Problem:
         if -3 < best.x < 1:
             break
     zero = {"y": np.zeros(d), "v": np.zeros(d)}
-    return make_problem(_penalty_F, _penalty_G, _penalty_noise, best.x - 1.5, zero, best.x, X=X, b=b, V=V, c=c)
-
-
-def _tasks_F(n: Numbers, t: Array, w: PyTree, x: PyTree) -> Array:
-    return jnp.mean(w["v"], axis=0)
+    return _RIDGE_PENALTY.problem(best.x - 1.5, zero, best.x, X=X, b=b, V=V, c=c)
 
 
 def _tasks_G(n: Numbers, t: Array, w: PyTree, x: PyTree) -> PyTree:
@@ -212,19 +185,17 @@ def _tasks_noise(n: Numbers, key: Key) -> PyTree:
     return {"a": normal(one, shape), "b": normal(two, shape), "e": normal(three, (2, shape[0]))}
 
 
+_META_LEARNING = Rule(lambda n, t, w, x: jnp.mean(w["v"], axis=0), _tasks_G, _tasks_noise)
+
+
 def meta_learning(rng: Rng) -> tc.Problem:
     """Twenty linear tasks of dimension 5, each fitted near a shared start x that is to be good on other items."""
     w = rng.normal(size=(20, 5)) + 2 * rng.normal(size=5)
     zero = {"y": np.zeros((20, 5)), "v": np.zeros((20, 5))}
-    return make_problem(_tasks_F, _tasks_G, _tasks_noise, np.zeros(5), zero, w.mean(axis=0), w=w, s=rng.uniform(0.1, 1))
+    return _META_LEARNING.problem(np.zeros(5), zero, w.mean(axis=0), w=w, s=rng.uniform(0.1, 1))
 
 
-def _well_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return t**3 - t * w + n["s"] * x[0]
-
-
-def _well_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - n["c"] + x[1]
+_DOUBLE_WELL = Rule(lambda n, t, w, x: t**3 - t * w + n["s"] * x[0], lambda n, t, w, x: w - n["c"] + x[1], normal(2))
 
 
 def double_well(rng: Rng) -> tc.Problem:
@@ -232,7 +203,7 @@ def double_well(rng: Rng) -> tc.Problem:
     c = rng.uniform(0.5, 4)
     root = np.sqrt(c)
     start = rng.uniform(0.1, 0.3) * root
-    return make_problem(_well_F, _well_G, normal(2), start, 0.0, [[root], [-root]], c=c, s=draw_power(rng, -1, 0))
+    return _DOUBLE_WELL.problem(start, 0.0, [[root], [-root]], c=c, s=draw_power(rng, -1, 0))
 
 
 def _valley_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
@@ -240,29 +211,22 @@ def _valley_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return jnp.stack([t[0] - 1 - 2 * t[0] * bend, bend]) + 0.1 * x[:2]
 
 
-def _valley_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - t[0] ** 2 + 0.1 * x[2]
+_ROSENBROCK = Rule(_valley_F, lambda n, t, w, x: w - t[0] ** 2 + 0.1 * x[2], normal(3))
 
 
 def rosenbrock(rng: Rng) -> tc.Problem:
     """Rosenbrock's valley, with ω for the square."""
-    return make_problem(
-        _valley_F, _valley_G, normal(3), rng.uniform(-1, 0.5, 2), 0.0, np.ones(2), k=rng.uniform(1, 5)
+    return _ROSENBROCK.problem(rng.uniform(-1, 0.5, 2), 0.0, np.ones(2), k=rng.uniform(1, 5)
     )  # fmt: skip
 
 
-def _follow_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return t - w
-
-
-def _cubic_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return (w**3 - n["c"] ** 3) / n["c"] ** 2 + x
+_CUBIC = Rule(lambda n, t, w, x: t - w, lambda n, t, w, x: (w**3 - n["c"] ** 3) / n["c"] ** 2 + x, normal())
 
 
 def cubic(rng: Rng) -> tc.Problem:
     """G nearly flat at the start."""
     c = rng.uniform(1, 3)
-    return make_problem(_follow_F, _cubic_G, normal(), 0.0, 0.05 * c, c, c=c)
+    return _CUBIC.problem(0.0, 0.05 * c, c, c=c)
 
 
 def river_swim(rng: Rng, operator: str = "tdc") -> tc.Problem:
@@ -280,10 +244,6 @@ def river_swim(rng: Rng, operator: str = "tdc") -> tc.Problem:
     return tc.problems.policy_evaluation(mdp, np.eye(n), target, behaviour, operator, "markov")
 
 
-def _item(n: Numbers, key: Key) -> jax.Array:
-    return jax.random.randint(key, (), 0, len(n["a"]))
-
-
 def _loss(n: Numbers, t: Array, i: Array) -> tuple[Array, Array]:
     away = jnp.sum(n["a"][i] * t) - n["y"][i]
     return jnp.exp(away**2 / 8), away * n["a"][i]
@@ -294,8 +254,9 @@ def _robust_F(n: Numbers, t: Array, w: Array, i: Array) -> Array:
     return weight * slope / w
 
 
-def _robust_G(n: Numbers, t: Array, w: Array, i: Array) -> Array:
-    return w - _loss(n, t, i)[0]
+_ROBUST_REGRESSION = Rule(
+    _robust_F, lambda n, t, w, i: w - _loss(n, t, i)[0], lambda n, key: jax.random.randint(key, (), 0, len(n["a"]))
+)
 
 
 def robust_regression(rng: Rng) -> tc.Problem:
@@ -310,4 +271,4 @@ def robust_regression(rng: Rng) -> tc.Problem:
         return float(np.log(weights.mean()) + power.max()), a.T @ (weights * away) / weights.sum() / 4
 
     best = optimize.minimize(h, np.zeros(5), jac=True, options={"gtol": 1e-10})
-    return make_problem(_robust_F, _robust_G, _item, np.zeros(5), 1.0, best.x, a=a, y=y)
+    return _ROBUST_REGRESSION.problem(np.zeros(5), 1.0, best.x, a=a, y=y)

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,9 @@ import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
 from reproduction.experiments.logs_fresh import fresh, last
-from reproduction.experiments.logs_notes import judged
-from reproduction.experiments.logs_setups import Setup, setups
-from reproduction.experiments.logs_tails import tails
+from reproduction.experiments.logs_notes import judged, tails
 from reproduction.experiments.logs_unseen import unseen
-from reproduction.experiments.logs_worlds import Logged
+from reproduction.experiments.logs_worlds import Logged, Setup, finite, setups
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
@@ -46,23 +45,23 @@ SLOW = (
 
 @dataclass(frozen=True, eq=False)
 class LogCase:
-    """Estimators compared on the same logs of one MDP.
+    """Estimators compared on the same logs of one set-up; a log is a seed.
 
     Args:
-        world: what is logged.
+        setup: makes the set-up.
         methods: label → name of an estimator.
-        steps: episodes of a log.
         seeds: how many logs.
-        longest: steps after which an episode is cut off.
+        about: what identifies the set-up; the estimators are the library's code, which its version identifies.
         title: what the report calls the case.
+        steps: of the record: episodes of a log, or 1.
     """
 
-    world: Logged
+    setup: Callable[[], Setup]
     methods: Mapping[str, str]
-    steps: int
     seeds: int
-    longest: int
-    title: str = ""
+    about: Mapping[str, object]
+    title: str
+    steps: int = 1
     role: Role = "compare"
 
     @property
@@ -71,93 +70,36 @@ class LogCase:
 
     @cached_property
     def identities(self) -> dict[str, Identity]:
-        """By the numbers of the world and the library's version: the estimators are its code."""
-        world, mdp = self.world, self.world.mdp
-        parts = {
-            "mdp": [np.asarray(part).tolist() for part in (mdp.P, mdp.r, mdp.gamma)], "start": world.start.tolist(),
-            "target": world.target.tolist(), "steps": self.steps, "behaviour": world.behaviour.tolist(),
-            "seeds": self.seeds, "longest": self.longest, "version": tc.__version__,
-        }  # fmt: skip
+        parts = {**self.about, "steps": self.steps, "seeds": self.seeds, "version": tc.__version__}
         return {label: Identity({**parts, "method": name}) for label, name in self.methods.items()}
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
-        """Draw the logs and evaluate each with every estimator; a log is a seed, its episodes are the step."""
-        truth, rows = self.world.truth, dict[str, list[dict[str, float]]]({label: [] for label in labels})
+        """Draw the logs and evaluate each with every estimator, as a user does."""
+        setup, rows = self.setup(), dict[str, list[dict[str, float]]]({label: [] for label in labels})
+        truth = setup.truth()
         for seed in range(self.seeds):
-            columns = self.world.draw(self.steps, self.longest, seed)
-            log = tc.logs.read(
-                columns, next_state="next_state", episode="episode", step="step", propensity="propensity"
-            )
+            log = tc.logs.read(setup.draw(seed), **setup.read)
             for label in labels:
                 began = time.perf_counter()
-                v = tc.evaluate(
-                    log, self.world.target, self.world.gamma, estimator=self.methods[label], bootstrap=0, compare=False
-                )
-                main = v.table.iloc[0]
+                how: dict[str, Any] = {"estimator": self.methods[label], "bootstrap": 0, **setup.options}
+                v = tc.evaluate(log, setup.policy, setup.gamma, **how)
+                main, grades = v.table.iloc[0], {*v.diagnostics["grade"]}
+                value, low, high = main[["value", "low", "high"]] if setup.measure is None else setup.measure(v)
                 rows[label].append(
                     {
-                        "seed": seed, "step": self.steps, "error": (main["value"] - truth) ** 2,
-                        "covered": float(main["low"] <= truth <= main["high"]), "length": main["high"] - main["low"],
-                        "warned": float(len(v.warnings) > 0), "seconds": time.perf_counter() - began,
-                        "estimate": main["value"],
+                        "seed": seed, "step": self.steps, "error": (value - truth) ** 2,
+                        "covered": float(low <= truth <= high), "length": high - low,
+                        "warned": float(bool(grades & {"warning", "fatal"})), "refused": float("fatal" in grades),
+                        "seconds": time.perf_counter() - began, "estimate": float(value),
                     }
                 )  # fmt: skip
             progress(self.steps * (seed + 1) // self.seeds, 0)
         found = {}
-        for label, name in ((label, self.methods[label]) for label in labels):
-            history = pd.DataFrame(rows[label]).drop(columns="estimate").astype({"seed": int, "step": int})
-            estimates, lost = np.array([[row["estimate"]] for row in rows[label]]), np.zeros(self.seeds, bool)
-            seconds = float(history["seconds"].sum())
-            found[label] = make_result(self.title, name, self.steps, history, seconds, estimates, lost)
+        for label, lines in rows.items():
+            history, lost = pd.DataFrame(lines).astype({"seed": int, "step": int}), np.zeros(self.seeds, bool)
+            theta, seconds = history.pop("estimate").to_numpy(float)[:, None], float(history["seconds"].sum())
+            found[label] = make_result(self.title, self.methods[label], self.steps, history, seconds, theta, lost)
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class SetupCase:
-    """``tc.evaluate`` as a user calls it, on logs of one set-up; a log is a seed.
-
-    Args:
-        title: the name of the set-up.
-        steps: of the record, which has one.
-        seeds: how many logs.
-    """
-
-    title: str
-    seeds: int
-    steps: int = 1
-    methods: Mapping[str, str] = field(default_factory=lambda: {EVALUATE: "auto"})
-    role: Role = "compare"
-
-    @property
-    def lanes(self) -> int:
-        return self.seeds
-
-    @cached_property
-    def identities(self) -> dict[str, Identity]:
-        """By the name of the set-up and the library's version: the estimators are its code."""
-        return {EVALUATE: Identity({"setup": self.title, "seeds": self.seeds, "version": tc.__version__})}
-
-    def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
-        setup = every_setup()[self.title]
-        truth, rows, estimates = setup.truth(), list[dict[str, float]](), list[float]()
-        began = time.perf_counter()
-        for seed in range(self.seeds):
-            log = tc.logs.read(setup.draw(seed), **setup.read)
-            v = tc.evaluate(log, setup.policy, setup.gamma, bootstrap=0, **setup.options)
-            main, grades = v.table.iloc[0], {*v.diagnostics["grade"]}
-            value, low, high = main[["value", "low", "high"]] if setup.measure is None else setup.measure(v)
-            rows.append(
-                {
-                    "seed": seed, "step": self.steps, "error": (value - truth) ** 2,
-                    "covered": float(low <= truth <= high), "length": high - low,
-                    "warned": float(bool(grades & {"warning", "fatal"})), "refused": float("fatal" in grades),
-                }
-            )  # fmt: skip
-            estimates.append(float(value))
-            progress(self.steps * (seed + 1) // self.seeds, 0)
-        history = pd.DataFrame(rows).astype({"seed": int, "step": int})
-        lost, theta, seconds = np.zeros(self.seeds, bool), np.array(estimates)[:, None], time.perf_counter() - began
-        return {EVALUATE: make_result(self.title, EVALUATE, self.steps, history, seconds, theta, lost)}
 
 
 def worlds() -> dict[str, tuple[Logged, int, int, str]]:
@@ -191,14 +133,24 @@ def _boyan() -> Logged:
     return Logged(Mdp(P, r, discount), np.eye(n)[12], np.full((n, 2), 0.5), np.tile([0.3, 0.7], (n, 1)))
 
 
-def cases(quick: bool) -> dict[str, LogCase | SetupCase]:
-    compared = {
-        label: LogCase(world, ESTIMATORS, episodes, 20 if quick else 500, longest, title)
-        for label, (world, episodes, longest, title) in worlds().items()
-    }
-    names = QUICK if quick else tuple(every_setup())
+def cases(quick: bool) -> dict[str, LogCase]:
+    found = {}
+    for label, (world, episodes, longest, title) in worlds().items():
+        mdp, make = world.mdp, partial(finite, world, episodes, longest, 0.5, compare=False)
+        about = {
+            "mdp": [np.asarray(part).tolist() for part in (mdp.P, mdp.r, mdp.gamma)], "start": world.start.tolist(),
+            "target": world.target.tolist(), "behaviour": world.behaviour.tolist(), "longest": longest,
+        }  # fmt: skip
+        found[label] = LogCase(make, ESTIMATORS, 20 if quick else 500, about, title, episodes)
     few = {*SLOW, *judged()}
-    return {**compared, **{name: SetupCase(name, 4 if quick else 40 if name in few else 100) for name in names}}
+    for name in QUICK if quick else every_setup():
+        logs = 4 if quick else 40 if name in few else 100
+        found[name] = LogCase(partial(_setup, name), {EVALUATE: "auto"}, logs, {"setup": name}, name)
+    return found
+
+
+def _setup(name: str) -> Setup:
+    return every_setup()[name]
 
 
 def every_setup() -> dict[str, Setup]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import twoclock as tc
-from reproduction.experiments.logs_setups import READ, Setup, finite
-from reproduction.experiments.logs_unseen import SimulatedWorld
-from reproduction.experiments.logs_worlds import Columns, Logged, Noise
+from reproduction.experiments.logs_worlds import (
+    READ,
+    Columns,
+    Logged,
+    Noise,
+    Setup,
+    SimulatedWorld,
+    Step,
+    always,
+    finite,
+    sigmoid,
+    two,
+)
 from twoclock.models import Mdp
-
-Step = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _named(world: Logged, names: list[str], episodes: int, steps: int, noise: float | Noise = 0.0) -> Setup:
@@ -185,8 +192,7 @@ def _thermostat() -> SimulatedWorld:
         return -1e5 * (x - 294.0) ** 2 - 6e5 * a, after, np.zeros(len(x), bool)
 
     def cold(x: np.ndarray) -> np.ndarray:
-        heat = 1 / (1 + np.exp(x - 293.0))
-        return np.column_stack([1 - heat, heat])
+        return two(sigmoid(293.0 - x))
 
     return SimulatedWorld(
         lambda rng, n: 293.0 + 2 * rng.standard_normal(n), step, cold, lambda x: 0.6 * cold(x) + 0.2, 0.95
@@ -204,7 +210,7 @@ def _boat() -> SimulatedWorld:
         return np.where(done, -40.0, 1.0 - (place / 100) ** 2), np.column_stack([place, wind, rudder]), done
 
     def steer(x: np.ndarray) -> np.ndarray:
-        right = 1 / (1 + np.exp((x[:, 0] + 200 * x[:, 1]) / 30))
+        right = sigmoid(-(x[:, 0] + 200 * x[:, 1]) / 30)
         return np.column_stack([0.8 * (1 - right), np.full(len(x), 0.2), 0.8 * right])
 
     def begin(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -221,10 +227,7 @@ def _pendulum(steep: float) -> SimulatedWorld:
         angle = x[:, 0] + 0.2 * speed
         return np.tanh(steep * angle), np.column_stack([angle, speed]), np.zeros(len(x), bool)
 
-    def law(share: float) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda x: np.tile([1 - share, share], (len(x), 1))
-
-    return SimulatedWorld(lambda rng, n: rng.normal(size=(n, 2)), step, law(0.6), law(0.5), 0.9)
+    return SimulatedWorld(lambda rng, n: rng.normal(size=(n, 2)), step, always(0.6), always(0.5), 0.9)
 
 
 def _reservoir() -> SimulatedWorld:
@@ -232,15 +235,11 @@ def _reservoir() -> SimulatedWorld:
 
     def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> Step:
         level = np.clip(x + rng.gamma(2.0, 4.0, len(x)) - 4.0 - 8.0 * a, 0.0, 100.0)
-        return (
-            2.0 * a - 0.3 * np.maximum(20 - level, 0) - 0.8 * np.maximum(level - 80, 0),
-            level,
-            np.zeros(len(x), bool),
-        )
+        earned = 2.0 * a - 0.3 * np.maximum(20 - level, 0) - 0.8 * np.maximum(level - 80, 0)
+        return earned, level, np.zeros(len(x), bool)
 
     def open_above(x: np.ndarray) -> np.ndarray:
-        wide = 1 / (1 + np.exp(-(x - 45) / 8))
-        return np.column_stack([1 - wide, wide])
+        return two(sigmoid((x - 45) / 8))
 
     return SimulatedWorld(
         lambda rng, n: rng.uniform(20, 80, n), step, open_above, lambda x: 0.5 * open_above(x) + 0.25, 0.95

@@ -2,62 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
-
 import numpy as np
 
 import twoclock as tc
-from reproduction.experiments.logs_setups import Setup, finite
-from reproduction.experiments.logs_worlds import Columns, Logged, _columns, _pick
+from reproduction.experiments.logs_worlds import Logged, Setup, SimulatedWorld, Step, always, finite, sigmoid, two
 from twoclock.models import Mdp
-
-_ROLLOUTS = 40_000
-
-
-@dataclass(frozen=True, eq=False)
-class SimulatedWorld:
-    """A world by its step; the value of the target is known by rollouts.
-
-    Args:
-        begin: the first states, by a generator and how many there are.
-        step: (generator, states, actions) → the reward, the next state, whether it ended.
-        target: probabilities of actions by a batch of states.
-        behaviour: the same.
-        gamma: the discount.
-    """
-
-    begin: Callable[[np.random.Generator, int], np.ndarray]
-    step: Callable[[np.random.Generator, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    target: Callable[[np.ndarray], np.ndarray]
-    behaviour: Callable[[np.ndarray], np.ndarray]
-    gamma: float
-
-    def draw(self, episodes: int, steps: int, seed: int, policy: Any = None) -> Columns:
-        rng, policy, rows = np.random.default_rng(seed), policy or self.behaviour, []
-        x, number = self.begin(rng, episodes), np.arange(episodes)
-        for t in range(steps):
-            law = policy(x)
-            a = _pick(law.cumsum(axis=1), rng)
-            earned, after, done = self.step(rng, x, a)
-            rows.append((number, np.full(len(x), t), x, a, earned, after, done, law[np.arange(len(x)), a]))
-            number, x = number[~done], after[~done]
-            if not len(x):
-                break
-        return _columns(rows)
-
-    def setup(self, episodes: int, steps: int, **options: Any) -> Setup:
-        return Setup(partial(self.draw, episodes, steps), self.target, self.gamma, cache(self.worth), options)
-
-    def worth(self) -> float:
-        found = self.draw(_ROLLOUTS, int(np.ceil(np.log(1e-4) / np.log(self.gamma))), 555_666, self.target)
-        return float((self.gamma ** found["step"] * found["reward"]).sum() / _ROLLOUTS)
-
-
-def _coin(share: float) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda x: np.tile([1 - share, share], (len(x), 1))
 
 
 def admission(places: int = 7) -> Logged:
@@ -159,7 +108,7 @@ def claims_paid(rng: np.random.Generator, n: int) -> np.ndarray:
 def _inventory() -> SimulatedWorld:
     """Stock of at most 20; orders of 0, 4 or 8 at 1 each; 2 earned a piece, demand with a heavy tail, lost sales."""
 
-    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> Step:
         stock = np.minimum(x + 4 * a, 20)
         demand = np.floor(rng.lognormal(0.7, 1.3, len(x)))
         sold = np.minimum(stock, demand).astype(int)
@@ -175,15 +124,14 @@ def _inventory() -> SimulatedWorld:
 def _swinging(width: float = 1.0) -> SimulatedWorld:
     """An angle that is pushed left or right; what is earned is a peak near the top, narrower than coarse features."""
 
-    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> Step:
         speed = 0.9 * x[:, 1] - 0.25 * np.sin(x[:, 0]) + 0.35 * (2 * a - 1) + 0.15 * rng.standard_normal(len(x))
         angle = np.clip(x[:, 0] + 0.3 * speed, -3, 3)
         earned = np.exp(-((angle - 1) ** 2) / (2 * (0.3 * width) ** 2)) + 0.1 * rng.standard_normal(len(x))
         return earned, np.column_stack([angle, speed]), np.zeros(len(x), bool)
 
     def target(x: np.ndarray) -> np.ndarray:
-        right = 1 / (1 + np.exp(-3 * (1 - x[:, 0])))
-        return np.column_stack([1 - right, right])
+        return two(sigmoid(3 * (1 - x[:, 0])))
 
     return SimulatedWorld(
         lambda rng, n: 0.5 * rng.standard_normal((n, 2)), step, target, lambda x: 0.5 * target(x) + 0.25, 0.93
@@ -193,14 +141,13 @@ def _swinging(width: float = 1.0) -> SimulatedWorld:
 def _crash() -> SimulatedWorld:
     """A point that drifts and is pushed back, logged by the policy itself; it ends beyond a circle, at −5."""
 
-    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> Step:
         after = x + 0.1 * np.column_stack([2.0 * a - 1, x[:, 0]]) + 0.12 * rng.standard_normal(x.shape)
         done = (after**2).sum(axis=1) > 2.0
         return np.where(done, -5.0, 0.1), after, done
 
     def back(x: np.ndarray) -> np.ndarray:
-        right = 1 / (1 + np.exp(4 * (x[:, 0] + x[:, 1])))
-        return np.column_stack([1 - right, right])
+        return two(sigmoid(-4 * (x[:, 0] + x[:, 1])))
 
     return SimulatedWorld(lambda rng, n: 0.3 * rng.standard_normal((n, 2)), step, back, back, 0.97)
 
@@ -209,11 +156,11 @@ def _linear() -> SimulatedWorld:
     """Three dimensions, moved linearly, with a quadratic reward: quadratic features hold the value."""
     A = 0.85 * np.array([[0.8, 0.3, 0.0], [-0.3, 0.8, 0.2], [0.1, 0.0, 0.9]])
 
-    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def step(rng: np.random.Generator, x: np.ndarray, a: np.ndarray) -> Step:
         after = x @ A.T + np.outer(2 * a - 1, [0.3, 0.0, 0.2]) + 0.3 * rng.standard_normal(x.shape)
         return 1.0 * a - x[:, 0] ** 2 - 0.5 * x[:, 1] * x[:, 2], after, np.zeros(len(x), bool)
 
-    return SimulatedWorld(lambda rng, n: rng.standard_normal((n, 3)), step, _coin(0.8), _coin(0.5), 0.9)
+    return SimulatedWorld(lambda rng, n: rng.standard_normal((n, 3)), step, always(0.8), always(0.5), 0.9)
 
 
 def quadratic(x: np.ndarray, action: np.ndarray) -> np.ndarray:

@@ -12,15 +12,7 @@ from jaxtyping import Float
 
 import twoclock as tc
 from reproduction.experiments import hard_problems
-from reproduction.experiments.hard_problems import (
-    Array,
-    Numbers,
-    Rng,
-    draw_power,
-    gradient_in_omega,
-    make_problem,
-    normal,
-)
+from reproduction.experiments.hard_problems import Array, Numbers, Rng, Rule, draw_power, gradient_in_omega, normal
 from twoclock.protocols import Key, PyTree, Scalar, pytree
 
 
@@ -31,15 +23,16 @@ def _logistic_noise(n: Numbers, key: Key) -> PyTree:
     return {"a": a, "b": jnp.where(jax.random.uniform(two) < likely, 1.0, 0.0)}
 
 
-def _logistic_G(n: Numbers, t: Array, w: Array, x: PyTree) -> Array:
-    return w - (jax.nn.sigmoid(jnp.sum(x["a"] * t)) - x["b"]) * x["a"]
+_LOGISTIC_REGRESSION = Rule(
+    gradient_in_omega, lambda n, t, w, x: w - (jax.nn.sigmoid(jnp.sum(x["a"] * t)) - x["b"]) * x["a"], _logistic_noise
+)
 
 
 def logistic_regression(rng: Rng) -> tc.Problem:
     """Ten coefficients, and ω for the gradient."""
     truth = rng.uniform(0.3, 1.5) * rng.normal(size=10) / np.sqrt(2)
     zero = np.zeros(10)
-    return make_problem(gradient_in_omega, _logistic_G, _logistic_noise, zero, zero, truth, truth=truth)
+    return _LOGISTIC_REGRESSION.problem(zero, zero, truth, truth=truth)
 
 
 def _growth_noise(n: Numbers, key: Key) -> PyTree:
@@ -48,42 +41,39 @@ def _growth_noise(n: Numbers, key: Key) -> PyTree:
     return {"a": a, "b": jnp.exp(jnp.sum(a * n["truth"]) + 0.5 * jax.random.normal(two) - 0.125)}
 
 
-def _growth_G(n: Numbers, t: Array, w: Array, x: PyTree) -> Array:
-    return w - (jnp.exp(jnp.sum(x["a"] * t)) - x["b"]) * x["a"]
+_EXPONENTIAL_REGRESSION = Rule(
+    gradient_in_omega, lambda n, t, w, x: w - (jnp.exp(jnp.sum(x["a"] * t)) - x["b"]) * x["a"], _growth_noise
+)
 
 
 def exponential_regression(rng: Rng) -> tc.Problem:
     """E b = exp(aᵀθ) with noise in proportion, three coefficients: steep on one side and flat on the other."""
     truth, zero = rng.uniform(0.5, 2) * rng.normal(size=3), np.zeros(3)
-    return make_problem(gradient_in_omega, _growth_G, _growth_noise, zero, zero, truth, truth=truth)
+    return _EXPONENTIAL_REGRESSION.problem(zero, zero, truth, truth=truth)
 
 
-def _loud_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return t - n["c"] + 0.5 * (w - t) + x * (1 + n["m"] * jnp.abs(t))
-
-
-def _loud_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - t + x * (1 + jnp.abs(w))
+_MULTIPLICATIVE_NOISE = Rule(
+    lambda n, t, w, x: t - n["c"] + 0.5 * (w - t) + x * (1 + n["m"] * jnp.abs(t)),
+    lambda n, t, w, x: w - t + x * (1 + jnp.abs(w)),
+    normal(2),
+)
 
 
 def multiplicative_noise(rng: Rng) -> tc.Problem:
     """Noise that grows with θ and ω."""
     c, zero = 2 * rng.normal(size=2), np.zeros(2)
-    return make_problem(_loud_F, _loud_G, normal(2), zero + 5, zero, c, c=c, m=rng.uniform(0.5, 3))
+    return _MULTIPLICATIVE_NOISE.problem(zero + 5, zero, c, c=c, m=rng.uniform(0.5, 3))
 
 
-def _shallow_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - n["c"] + 0.1 * x
-
-
-def _shallow_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return n["e"] * (w - t) + n["e"] * n["s"] * x
+_NEARLY_SINGULAR = Rule(
+    lambda n, t, w, x: w - n["c"] + 0.1 * x, lambda n, t, w, x: n["e"] * (w - t) + n["e"] * n["s"] * x, normal()
+)
 
 
 def nearly_singular(rng: Rng) -> tc.Problem:
     """G of a slope of 10⁻³ to 10⁻², and a million samples."""
     c, e = rng.normal(), draw_power(rng, -3, -2)
-    return make_problem(_shallow_F, _shallow_G, normal(), 0.0, 0.0, c, c=c, e=e, s=rng.uniform(1, 10))
+    return _NEARLY_SINGULAR.problem(0.0, 0.0, c, c=c, e=e, s=rng.uniform(1, 10))
 
 
 def _scaled_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
@@ -91,8 +81,7 @@ def _scaled_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
     return n["of_F"] * (n["H"] @ (a - n["c"]) + 0.5 * (b - a) + 0.3 * x)
 
 
-def _scaled_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return n["of_G"] * (w / n["fast"] - t / n["slow"] + 0.3 * x)
+_UNITS = Rule(_scaled_F, lambda n, t, w, x: n["of_G"] * (w / n["fast"] - t / n["slow"] + 0.3 * x), normal(3))
 
 
 def units(rng: Rng) -> tc.Problem:
@@ -100,15 +89,12 @@ def units(rng: Rng) -> tc.Problem:
     A, zero = rng.normal(size=(3, 3)), np.zeros(3)
     H, c = A @ A.T / 3 + 0.3 * np.eye(3) + 0.3 * (A - A.T), rng.normal(size=3)
     scale = {name: draw_power(rng, -6, 6) for name in ("slow", "fast", "of_F", "of_G")}
-    return make_problem(_scaled_F, _scaled_G, normal(3), zero, zero, c * scale["slow"], H=H, c=c, **scale)
+    return _UNITS.problem(zero, zero, c * scale["slow"], H=H, c=c, **scale)
 
 
-def _wide_F(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return n["h"] * (t - n["c"]) + 0.5 * (w - t)
-
-
-def _wide_G(n: Numbers, t: Array, w: Array, x: Array) -> Array:
-    return w - t + n["s"] * x
+_MANY_ENTRIES = Rule(
+    lambda n, t, w, x: n["h"] * (t - n["c"]) + 0.5 * (w - t), lambda n, t, w, x: w - t + n["s"] * x, normal(10_000)
+)
 
 
 def many_entries(rng: Rng) -> tc.Problem:
@@ -116,7 +102,7 @@ def many_entries(rng: Rng) -> tc.Problem:
     size = 10_000
     c, zero = rng.normal(size=size), np.zeros(size)
     h = np.geomspace(1, 1 / 30, size)
-    return make_problem(_wide_F, _wide_G, normal(size), zero, zero, c, c=c, h=h, s=rng.uniform(0.1, 1))
+    return _MANY_ENTRIES.problem(zero, zero, c, c=c, h=h, s=rng.uniform(0.1, 1))
 
 
 @pytree

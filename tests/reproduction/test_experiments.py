@@ -14,7 +14,7 @@ import made_up
 from reproduction import experiments, runner
 from reproduction.experiment import Case, Claim, Experiment, require
 from reproduction.experiments.auto_races import Race
-from reproduction.experiments.logs import LogCase, SetupCase
+from reproduction.experiments.logs import LogCase
 from reproduction.report import gather
 from reproduction.verdicts import Kind, kind
 from twoclock import plot
@@ -59,7 +59,7 @@ def test_cases_are_well_formed(name, quick):
     found = cases(name, quick)
     assert bool(found) == (name != "exact"), "closed forms need no runs"
     for case in found.values():
-        assert isinstance(case, Case | LogCase | SetupCase | Race)
+        assert isinstance(case, Case | LogCase | Race)
         assert case.methods
         if isinstance(case, Case):
             assert isinstance(case.problem, Problem) or callable(case.problem)
