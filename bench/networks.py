@@ -8,10 +8,15 @@ nothing. Each run has a separate process, so that its peak memory can be measure
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import resource
+import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -105,7 +110,32 @@ def start(kind, width):
     return x, y, zeros(x), zeros(y)
 
 
-def time_by_hand(kind, millions, steps):
+@contextmanager
+def traced(folder):
+    """Record what the device does, where a folder is given."""
+    if folder is not None:
+        jax.profiler.start_trace(folder)
+    yield
+    if folder is not None:
+        jax.profiler.stop_trace()
+
+
+def kernels(folder, steps):
+    """The kernels of a trace, the longest first: their names, how many a step takes, and their microseconds a step."""
+    found: dict[str, list[float]] = {}
+    for path in Path(folder).rglob("*.trace.json.gz"):
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        names = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+        lines = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+        for e in events:
+            on_stream = "Stream" in lines.get((e.get("pid"), e.get("tid")), "")
+            if e.get("ph") == "X" and on_stream and "GPU" in names[e["pid"]]:
+                found.setdefault(e["name"], []).append(e["dur"])
+    by_time = sorted(found.items(), key=lambda item: -sum(item[1]))
+    return [(name[:60], round(len(t) / steps, 2), round(sum(t) / steps, 2)) for name, t in by_time]
+
+
+def time_by_hand(kind, millions, steps, folder=None):
     step = {"bilevel": bilevel_step, "minimax": minimax_step}[kind]
     columns = jax.tree.map(jnp.asarray, data())
     at = jax.tree.map(jnp.asarray, (start(kind, WIDTHS[millions]), jax.random.key(0)))
@@ -114,10 +144,12 @@ def time_by_hand(kind, millions, steps):
         began = time.perf_counter()
         at = jax.block_until_ready(by_hand(at, columns, step, steps))
         took.append(time.perf_counter() - began)
+    with traced(folder):
+        jax.block_until_ready(by_hand(at, columns, step, steps))
     return min(took) / steps
 
 
-def time_ours(kind, millions, steps):
+def time_ours(kind, millions, steps, folder=None):
     first, columns = start(kind, WIDTHS[millions]), data()
     if kind == "bilevel":
         batches = tuple(tc.samplers.Minibatches(columns, BATCH) for _ in range(2))
@@ -126,15 +158,17 @@ def time_ours(kind, millions, steps):
     else:
         problem = tc.problems.minimax(saddle, tc.samplers.Minibatches(columns, BATCH), *first[:2], check=False)
         method = tc.Fast(*SIZES)
-    reached = {}
+    reached, stack, marks = {}, ExitStack(), [steps * n for n in range(1, 6)]
 
     def look(event):
         if event.row is not None:
             reached[event.step] = time.perf_counter()
+        if event.step == marks[-2]:
+            stack.enter_context(traced(folder))
 
-    marks = [steps * n for n in range(1, 5)]
-    tc.solve(problem, method, marks[-1], 1, marks=marks, precision="float32", progress=look, engine="xla")
-    return min(reached[b] - reached[a] for a, b in itertools.pairwise(marks)) / steps
+    with stack:
+        tc.solve(problem, method, marks[-1], 1, marks=marks, precision="float32", progress=look, engine="xla")
+    return min(reached[b] - reached[a] for a, b in itertools.pairwise(marks[:-1])) / steps
 
 
 def peak_bytes() -> int:
@@ -156,5 +190,11 @@ def measure(kind: str, millions: str, way: str, steps: int, without: tuple[str, 
     for part in without:
         leave_out(part)
     before = 0 if jax.devices()[0].memory_stats() else peak_bytes()
-    seconds = (time_ours if way == "ours" else time_by_hand)(kind, millions, steps)
-    return {"us": seconds * 1e6, "MB": (peak_bytes() - before) / 1e6}
+    on_device = jax.default_backend() == "gpu"
+    with tempfile.TemporaryDirectory() as folder:
+        walk = time_ours if way == "ours" else time_by_hand
+        seconds = walk(kind, millions, steps, folder if on_device else None)
+        found = kernels(folder, steps)
+    longest = [f"{name} ×{count:g} {us:g} us" for name, count, us in found[:25]]
+    of_all = {"kernels a step": sum(count for _, count, _ in found), "longest": longest} if found else {}
+    return {"us": seconds * 1e6, "MB": (peak_bytes() - before) / 1e6, **of_all}
