@@ -92,7 +92,7 @@ def test_the_state_is_held_once():
         lanes = Lanes.of(make_instances(problem(), (0,)), [METHODS["fast"]], (0,), None)
         (group,) = engines.Xla().compile(lanes)
         carry = group.place(engines.start(lanes))
-        before = carry.state.theta
+        before, large = carry.state.theta, carry.state.theta.nbytes
         bytes_ = sum(leaf.nbytes for leaf in jax.tree.leaves(carry.state))
         after = group.advance(carry, 0, 10)
         noise = group._drawn[1]
@@ -101,4 +101,4 @@ def test_the_state_is_held_once():
         memory = lowered.compile().memory_analysis()
     assert before.is_deleted()
     assert memory.alias_size_in_bytes >= bytes_
-    assert memory.temp_size_in_bytes < bytes_
+    assert memory.temp_size_in_bytes < 3.1 * large  # of the step itself
