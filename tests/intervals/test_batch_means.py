@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -88,7 +89,9 @@ def test_user_outputs_and_intervals_after_a_save(tmp_path):
     frame = result.interval(0.95, how="blocks")
     theta = result.theta
     np.testing.assert_allclose(frame["estimate"], np.stack([theta[:, 0] * theta[:, 1], theta.sum(axis=1)], 1).ravel())
-    assert (frame["high"] - frame["low"]).lt((again["high"] - again["low"]) * 1.5).all()
+    wider, narrower = (result.interval(level, how="blocks", step=1000) for level in (0.95, 0.8))
+    assert (wider["high"] - wider["low"]).gt(narrower["high"] - narrower["low"]).all()
+    pd.testing.assert_frame_equal(again, narrower)
 
 
 def simulated(chains, steps, seed=0):
@@ -142,9 +145,25 @@ def test_notes_on_few_blocks_and_unseen_features():
     unseen = tc.solve(tc.problems.slow_walk("td"), BatchMeans(Lstd()), 3, 1, marks=[3]).interval(how="blocks")
     assert (unseen["note"] == batch_means.UNDETERMINED).all()
     assert np.isinf(unseen["low"]).all()
-    slow = np.repeat(np.random.default_rng(0).normal(size=8), 4)[:, None] * 10
+    slow = np.linspace(-1, 1, 32)[:, None]
     assert "neighbouring blocks are alike" in batch_means.sandwich(np.full((32, 1, 1), 10.0), slow).note[0]
     assert batch_means.sandwich(np.full((32, 1, 1), 10.0), slow, ordered=False).note == [""]
+
+
+@pytest.mark.parametrize("worth", [5, 20, np.inf])
+def test_the_mean_of_a_slow_chain_is_covered(worth):
+    """An AR(1) stream whose samples are worth 5, 20 or all independent ones; independent blocks cover .5 and .8."""
+    rng, streams, n = np.random.default_rng(0), 600, 32 * 30
+    time = n / worth if np.isfinite(worth) else 1.0
+    rho = (time - 1) / (time + 1)
+    x = rng.normal(size=(streams, n))
+    for i in range(1, n):
+        x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * x[:, i]
+    found = [batch_means.sandwich(np.full((32, 1, 1), 30.0), -batch_means.in_blocks(row[:, None])[0]) for row in x]
+    covered = np.mean([band.low[0] < 0 < band.high[0] for band in found])
+    assert 0.925 < covered < 0.98
+    half = np.median([(band.high[0] - band.low[0]) / 2 for band in found])
+    assert half / (1.96 * np.sqrt(time / n)) < (1.9 if worth == 5 else 1.3)
 
 
 def test_affine_operators_are_accepted_and_others_refused():

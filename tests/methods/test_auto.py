@@ -1,5 +1,6 @@
 """No step size to choose: the matrix gain, its form without matrices, and what ``solve`` says of its choice."""
 
+import re
 from dataclasses import replace
 
 import jax
@@ -22,6 +23,22 @@ from twoclock.methods.judged_move import Trial, overshot
 from twoclock.methods.local_model import is_positive_definite, posterior_gain, spd_inverse
 from twoclock.protocols import InputError
 from twoclock.tree_math import start
+
+
+def test_what_is_known_on_a_chain_counts_its_memory():
+    """θ* is the mean of an AR(1) of correlation .99, so its standard error is √199 times that without memory."""
+    problem = tc.problems.custom(
+        F=lambda theta, omega, x: omega - 1,
+        G=lambda theta, omega, x: omega - theta + x,
+        noise=jax.random.normal,
+        draw=lambda u, theta, env: (0.99 * env + 0.141 * u,) * 2,
+        theta=0.0,
+        omega=0.0,
+        env=0.0,
+    )
+    chosen = tc.solve(problem, steps=20_000, seeds=20).chosen
+    known = float(re.search(r"known to ±(\S+) ", chosen)[1])
+    assert 0.5 < known / np.sqrt(199 / 20_000) < 1.5
 
 
 def test_elimination_is_the_inverse():

@@ -3,14 +3,20 @@
     Jz + c = 0 on average, estimate ẑ:        G_b = Σ_{i in b} (J_i ẑ + c_i),   y_b = −(ΣJ)⁻¹(G_b − (n_b/n) ΣG)
     Cov(ẑ) ≈ Σ y_b y_bᵀ / (1 − Σ (n_b/n)²),        interval aᵀẑ ± t √(aᵀ Cov a),   t of Student with 1/Σ(n_b/n)² − 1
 
-The only condition is that blocks are longer than the chain's memory. An episode is a block; one long stream is cut into
-at most 32 blocks of one length, also online (``BlockSums``). So the length of blocks is proportional to n. In the end
-no chain is too slow, and nothing has to be known about it. The variance is then never known exactly, which Student's t
-accounts for: a 95 % interval is on average 7 % longer than the oracle's with 16 blocks, and 3 % longer with 32. Blocks
-of length n^⅓ would stay shorter than the memory of a slow chain for any realistic n.
+An episode is a block; one long stream is cut into at most 32 blocks of one length, also online (``BlockSums``). So the
+length of blocks is proportional to n. In the end they are longer than the memory of any chain, and nothing has to be
+known about it. Blocks of length n^⅓ would stay shorter than the memory of a slow chain for any realistic n. Until then
+neighbouring blocks are alike, and their correlation r lengthens the interval (``memory_factor``): the mean of an
+autoregression of blocks has (1 + r)/(1 − r) times the variance of independent ones. So 95 % intervals of an AR(1) mean
+cover .93 to .96 from n = 5 τ on, τ the integrated autocorrelation time; without the factor .51 to .68 at 5 τ and .86 to
+.93 at 50 τ (3,000 streams each, 16 to 32 blocks).
+
+The variance is never known exactly. Student's t accounts for that: where blocks are independent, the interval has in
+the median 1.12 times the oracle's length with 16 blocks, and 1.05 times with 32.
 
 Reference: Schmeiser, *Batch size effects in the analysis of simulation output*, 1982 (10 to 30 batches are enough);
-Liang & Zeger 1986 (the sandwich, clustered).
+Andrews & Monahan, *An improved heteroskedasticity and autocorrelation consistent covariance matrix estimator*, 1992
+(prewhitening); Liang & Zeger 1986 (the sandwich, clustered).
 """
 
 from __future__ import annotations
@@ -34,6 +40,8 @@ BLOCKS = 32
 _FEWEST = 10
 _FAR = 0.25  # in half-lengths: at this distance from the solution of its samples an average covers .92, not .95
 ALIKE = 2.33  # of 1/√blocks: the lag-1 correlation of independent blocks is larger once in a hundred intervals
+_LARGEST_CORRELATION = 0.95  # that is believed: 32 blocks hold no more than one independent one
+_SLOW = 0.9  # from this correlation on the factor is a guess
 
 _BITS = BLOCKS.bit_length() - 1
 _HALF = BLOCKS >> 1
@@ -83,6 +91,24 @@ def score_statistics(
     return BlockStatistics(error, correlation, -directions @ (inverse @ total), effective - 1, blocks)
 
 
+def memory_factor(correlation: ArrayLike, blocks: ArrayLike) -> np.ndarray:
+    """By how much the variance of a mean exceeds that from independent blocks, where neighbours are alike.
+
+    Args:
+        correlation: of neighbouring blocks; up to one standard error 1/√blocks it counts as chance.
+        blocks: how many there are.
+    """
+    r = _without_bias(correlation, blocks)
+    r = np.where(r > 1 / np.sqrt(np.maximum(blocks, 1)), np.minimum(r, _LARGEST_CORRELATION), 0.0)
+    return (1 + r) / (1 - r)
+
+
+def _without_bias(correlation: ArrayLike, blocks: ArrayLike) -> np.ndarray:
+    """The correlation of neighbours without its bias, −(1 + 3r)/blocks for an autoregression (Marriott & Pope 1954)."""
+    r = np.asarray(correlation, float)
+    return r + (1 + 3 * np.maximum(r, 0)) / np.maximum(blocks, 1)
+
+
 def intervals(
     estimate: Float[np.ndarray, "*runs m"], statistics: BlockStatistics, level: float = 0.95, *, ordered: bool = True
 ) -> Intervals:
@@ -90,9 +116,14 @@ def intervals(
     from scipy.special import stdtrit
 
     level = number("level", level, 0, 1, above=True, below=True, remedy="try 0.95")
-    freedom = np.asarray(statistics.freedom, float)[..., None]
-    half = np.where(freedom > 0, stdtrit(np.maximum(freedom, 1e-9), (1 + level) / 2) * statistics.error, np.inf)
-    blocks = np.broadcast_to(np.asarray(statistics.blocks)[..., None], half.shape)
+    error = np.asarray(statistics.error, float)
+    freedom = np.broadcast_to(np.asarray(statistics.freedom, float)[..., None], error.shape)
+    blocks = np.broadcast_to(np.asarray(statistics.blocks, float)[..., None], error.shape)
+    factor = memory_factor(statistics.correlation, blocks) if ordered else np.ones(error.shape)
+    lower = np.minimum(freedom, np.maximum(freedom / factor, 1.0))  # alike blocks are worth fewer
+    with np.errstate(invalid="ignore"):
+        half = stdtrit(np.maximum(lower, 1e-9), (1 + level) / 2) * error * np.sqrt(factor)
+    half = np.where(freedom > 0, half, np.inf)
     each = zip(*map(np.ravel, (half, statistics.correlation, statistics.shift, blocks)), strict=True)
     notes = [_note(*map(float, of_output), ordered=ordered) for of_output in each]
     return Intervals(estimate, estimate - half, estimate + half, notes)
@@ -104,7 +135,7 @@ def _note(half: float, correlation: float, shift: float, blocks: float, *, order
     notes = []
     if blocks < _FEWEST:
         notes.append(f"only {blocks:.0f} blocks")
-    elif ordered and correlation > ALIKE / np.sqrt(blocks):
+    elif ordered and _without_bias(correlation, blocks) > _SLOW:
         alike = f"neighbouring blocks are alike (correlation {correlation:.2f})"
         notes.append(f"{alike}: too few samples for so slow a chain")
     if abs(shift) > _FAR * half:

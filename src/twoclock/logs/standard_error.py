@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.intervals.batch_means import BlockStatistics, in_blocks, score_statistics
+from twoclock.intervals.batch_means import BlockStatistics, in_blocks, memory_factor, score_statistics
 from twoclock.logs.estimators import EstimatorContext, Influence, ValueEstimate
 from twoclock.logs.features import table_of
 from twoclock.logs.unseen_pairs import unseen_share
@@ -79,6 +79,9 @@ def interval(
 
     blocks = block_statistics(influence, stream=stream)
     clustered, freedom = float(blocks.error[0]), float(blocks.freedom)
+    if stream:
+        factor = float(memory_factor(blocks.correlation[0], blocks.blocks))
+        clustered, freedom = clustered * factor**0.5, freedom / factor
     missing = np.zeros(0) if missing is None else missing
     sums = in_blocks(influence)[0] if stream else influence
     off = sums - sums.mean()

@@ -124,9 +124,12 @@ class Auto(Method):
         ]
         arrived = np.asarray([reason == "" for reason in against])
         if arrived.any() and "noise_sq" in reported:
-            error = float(np.median(np.sqrt(np.asarray(reported["noise_sq"], float)[arrived])))
+            error_sq = np.asarray(reported["noise_sq"], float)  # of independent samples
+            if "chain_noise_sq" in reported:
+                error_sq = np.maximum(error_sq, np.asarray(reported["chain_noise_sq"], float))
+            error = float(np.median(np.sqrt(error_sq[arrived])))
             if np.isfinite(error) and error > 0:
-                words.append(f"θ is known to ±{error:.2g} (norm, one standard error, independent samples)")
+                words.append(f"θ is known to ±{error:.2g} (norm, one standard error)")
         return "; ".join([*words, summarize(against)])
 
 

@@ -319,8 +319,9 @@ class Zap(Method):
         ``newton_sq`` is the squared distance of θ to the root of the model, ``noise_sq`` the mean square of its error.
         ``residual`` is the largest of the squared scores of the means of F − B G, of G and of the Newton step at the
         frozen estimate, in units of what noise explains in one seed. ``batch_noise_sq`` is the mean square of the
-        Newton step's noise there, on chains too. ``start_ratio`` is the squared noise of F − B G over its square at the
-        start; if the operators are affine, that of the Newton step over the distance of θ from the start.
+        Newton step's noise there, on chains too, and ``chain_noise_sq`` what it would be over all samples.
+        ``start_ratio`` is the squared noise of F − B G over its square at the start; if the operators are affine, that
+        of the Newton step over the distance of θ from the start.
         ``loose_ratio`` is the squared share of θ's size in directions with little data.
         ``least_slope`` is the least real part of an eigenvalue of S over the largest modulus: if negative, steps lead
         away.
@@ -348,6 +349,7 @@ class Zap(Method):
             "newton_sq": squared_norm(to.slow),
             "noise_sq": to.slow_noise + loose,
             "batch_noise_sq": noise[2],
+            "chain_noise_sq": noise[2] * frozen.weights.sum(axis=-1) * frozen.length / xp.maximum(state.model.count, 1),
             "residual": xp.max(xp.stack(worst), axis=0),
             "start_ratio": xp.where(state.curved > 0, of_u, of_step),
             "loose_ratio": loose / size,
