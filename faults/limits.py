@@ -25,7 +25,7 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     what, which, low, high = (
         ("open files", resource.RLIMIT_NOFILE, 24, 200), ("size of files", resource.RLIMIT_FSIZE, 0, 60_000),
         ("processes' stacks", resource.RLIMIT_STACK, 1 << 20, 8 << 20), ("core files", resource.RLIMIT_CORE, 0, 1),
-        ("addresses", resource.RLIMIT_AS, 900 << 20, 4 << 30),
+        ("addresses", resource.RLIMIT_AS, 300 << 20, 4 << 30),
     )[i % 5]  # fmt: skip
     limit = int(rng.integers(low, high))
     command = COMMANDS[int(rng.integers(len(COMMANDS)))]
@@ -35,7 +35,11 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
         # Python 3.11 takes half a .pyc file for a whole one, and every later process would read it.
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"} if which == resource.RLIMIT_FSIZE else None
         end = twoclock(
-            *given, preexec_fn=lambda: resource.setrlimit(which, (limit, limit)), cwd=folder, env=environment
+            *given,
+            module="twoclock_command",
+            preexec_fn=lambda: resource.setrlimit(which, (limit, limit)),
+            cwd=folder,
+            env=environment,
         )
         trouble = complaint(end)
         if trouble is None and command[0] == "run" and end.returncode:  # what it left is not in the way

@@ -1,7 +1,35 @@
 """Stochastic approximation on two and more time scales in JAX, with confidence intervals."""
 
 import importlib
+import os
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+
+def _fit_addresses() -> None:
+    """Load within a limit on addresses (ulimit -v), or refuse: libraries that get none end the process silently.
+
+    OpenBLAS, which NumPy and SciPy load once each, reserves 40 MiB for every core; JAX refuses such limits later.
+    """
+    with suppress(ModuleNotFoundError, OSError, ValueError):  # Windows has no limits
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if limit == resource.RLIM_INFINITY:
+            return
+        if limit < (2 << 30) + min(os.cpu_count() or 1, 64) * (100 << 20):
+            os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        with open("/proc/self/statm") as pages:
+            left = limit - int(pages.read().split()[0]) * resource.getpagesize()
+        if "jax" not in sys.modules and left < 1 << 30:
+            raise ImportError(
+                f"the limit on addresses (ulimit -v) leaves {max(left, 0) >> 20} MiB and twoclock reserves 1 GiB to "
+                "load; raise it, or limit the memory of a container instead"
+            )
+
+
+_fit_addresses()
 
 from twoclock import methods, models, problems
 from twoclock import sampling as samplers

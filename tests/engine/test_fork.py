@@ -118,6 +118,39 @@ def test_a_limit_on_addresses_at_which_xla_would_abort_is_refused():
     assert end.returncode == 0, end.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="only Linux says how many addresses are taken")
+def test_the_library_refuses_to_load_in_one_line_where_it_gets_too_few_addresses():
+    code = """
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_AS, (500 << 20,) * 2)
+runpy.run_module("twoclock_command", run_name="__main__")
+"""
+    end = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True, timeout=200)
+    assert end.returncode == 1, end.stderr
+    assert end.stderr.startswith("twoclock: it cannot be loaded")
+    assert "ulimit -v" in end.stderr
+    assert end.stderr.count("\n") == 1
+
+
+ONE_THREAD = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (1300 << 20,) * 2)
+import twoclock as tc
+import scipy.linalg
+from threadpoolctl import threadpool_info
+counts = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+sys.exit(0 if counts and max(counts) == 1 else str(counts))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="only Linux says how many addresses are taken")
+def test_few_addresses_are_enough_for_the_threads_of_openblas():
+    """On 16 cores they took 1.2 GiB, and OpenBLAS ended the process silently where it got less."""
+    usual = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
+    end = subprocess.run([sys.executable, "-c", ONE_THREAD], capture_output=True, text=True, timeout=200, env=usual)
+    assert end.returncode == 0, end.stderr
+
+
 LITTLE = """
 import resource
 import twoclock as tc

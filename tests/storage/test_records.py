@@ -108,6 +108,22 @@ def test_a_result_is_saved_beside_names_that_are_no_text(result, tmp_path):
     assert tc.load(result.save(odd)) == tc.load(result.save(odd)) == result
 
 
+def test_no_reader_or_writer_of_parquet_gets_a_path_that_is_no_text(result, tmp_path, monkeypatch):
+    write = pd.DataFrame.to_parquet
+
+    def pandas_2(table, path=None, **options):  # it takes the name of an open file, and Arrow opens that
+        getattr(path, "name", "").encode()
+        return write(table, path, **options)
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", pandas_2)
+    odd = tmp_path / os.fsdecode(b"\xff")
+    assert tc.load(result.save(odd / "run")) == result
+    problem = tc.problems.quadratic(dim=2)
+    sweep = tc.sweep({"a b/ü%": problem, "=": problem}, {"fast": tc.Fast()}, 20, 2, out=odd / "sweep")
+    assert tc.Sweep.load(odd / "sweep").history.equals(sweep.history)
+    assert sorted(set(sweep.history["problem"])) == ["=", "a b/ü%"]
+
+
 def test_replacing_a_result_keeps_what_is_not_its_own(result, whole, tmp_path):
     folder = result.save(tmp_path / "run")
     (folder / "mine.txt").write_text("keep me")

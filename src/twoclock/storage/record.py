@@ -65,8 +65,8 @@ def save(
         arrays: dict[str, np.ndarray] = {}
         layout = {name: encode(tree, arrays, name) for name, tree in trees.items()}
         for name, table in tables.items():
-            with (part / f"{name}.parquet").open("wb") as file:  # pyarrow opens no folder whose name is not UTF-8
-                table.to_parquet(file, index=False)
+            # Neither pyarrow, nor pandas 2 with a file that is open, writes below a folder whose name is not UTF-8.
+            (part / f"{name}.parquet").write_bytes(table.to_parquet(index=False))
         np.savez(part / _ARRAYS, **arrays)  # type: ignore[arg-type]
         files = {path.name: checksum(path.read_bytes()) for path in sorted(part.iterdir())}
         about = {**spec, "kind": kind, "format": FORMAT, "layout": layout}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
@@ -153,18 +154,22 @@ class Shards:
     def history(self) -> pd.DataFrame:
         """The finished shards as one table: problem, method, seed, step, diverged, and the metrics."""
         import pyarrow as pa
-        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
 
         if damage := self.damage():
             raise Damaged(
                 f"the sweep in {self.folder} is damaged: {next(iter(damage.values()))}; "
                 "the same sweep into this folder computes that shard again"
             )
-        labels = pa.schema([("problem", pa.string()), ("method", pa.string())])
-        files = sorted(str(self.folder / path) for info in self.done().values() for path in info["files"])
-        whole = ds.dataset(files, format="parquet", partitioning=ds.partitioning(labels, flavor="hive"))
-        frame = whole.to_table().to_pandas()
-        return frame[["problem", "method", *(c for c in frame.columns if c not in ("problem", "method"))]]
+        tables = []
+        for path in sorted(path for info in self.done().values() for path in info["files"]):
+            with pa.memory_map(os.fsencode(self.folder / path)) as file:  # as text, the name would have to be UTF-8
+                table = pq.ParquetFile(file).read()
+            for place, folder in enumerate(Path(path).parts[1:3]):
+                column, _, label = folder.partition("=")
+                table = table.add_column(place, column, pa.repeat(urllib.parse.unquote(label), len(table)))
+            tables.append(table)
+        return pa.concat_tables(tables).to_pandas()
 
     def _names(self) -> set[str]:
         found = (path.stem for path in (self.folder / "shards").glob("*.json"))
