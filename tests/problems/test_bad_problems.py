@@ -136,3 +136,12 @@ def test_objects_that_only_look_the_part_are_to_be_subclasses():
     looks_like_a_method = types.SimpleNamespace(init=F, step=F, estimate=F)
     with pytest.raises(tc.InputError, match=r"got SimpleNamespace; derive its class from tc\.Method"):
         tc.solve(problems.quadratic(), looks_like_a_method, steps=1, seeds=1)
+
+
+def test_an_object_that_refuses_to_be_looked_at_is_no_draw():
+    class Rude:
+        def __getattr__(self, name):
+            raise RuntimeError("no")
+
+    with pytest.raises(tc.InputError, match="must be a function, got Rude"):
+        tc.problems.custom(lambda t, w, x: w, lambda t, w, x: w, jax.random.normal, 0.0, 0.0, draw=Rude())

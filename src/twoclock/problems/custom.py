@@ -146,9 +146,11 @@ def _takes_omega(draw: object) -> bool:
 
     A fourth argument with a default, as in ``lambda u, theta, env, rho=0.9: …``, is the user's own constant.
     """
+    if not callable(draw):
+        return False
     try:
-        parameters = inspect.signature(draw).parameters  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # no function, or a built-in one
+        parameters = inspect.signature(draw).parameters
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     given = [p for p in parameters.values() if p.default is p.empty and p.kind <= p.POSITIONAL_OR_KEYWORD]
     return "omega" in parameters or len(given) == 4
