@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import pickle
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from scipy import stats as scipy_stats
 
 import twoclock as tc
 from twoclock import plot, storage
+from twoclock.engine.protocol import history_columns
 from twoclock.intervals.bootstrap import bootstrap_mean, interquartile_mean, resampled_means
 
 
@@ -172,3 +175,15 @@ def test_a_result_as_a_dataset_of_xarray():
     assert np.array_equal(dataset["theta.a"], result.theta["a"])
     assert np.array_equal(dataset["omega"], result.omega)
     assert json.loads(dataset.attrs["spec"])["steps"] == 30
+
+
+def test_the_history_is_made_when_it_is_asked_for(monkeypatch):
+    made = []
+    module = sys.modules["twoclock.solve"]
+    monkeypatch.setattr(module, "history_columns", lambda *given: made.append(1) or history_columns(*given))
+    result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), steps=20, seeds=2)
+    assert not made
+    copied = pickle.loads(pickle.dumps(result))
+    assert result.history is result.history
+    assert copied == result
+    assert len(made) == 2

@@ -55,6 +55,24 @@ class FinalState:
         return FinalState, (self.carry, self.identity())
 
 
+class _Deferred:
+    """An attribute that may be given as a function, which is called when it is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, result: object, owner: type | None = None) -> object:
+        if result is None:
+            raise AttributeError(self.name)  # so that the field has no default
+        value = vars(result)[self.name]
+        if callable(value):
+            value = vars(result)[self.name] = value()
+        return value
+
+    def __set__(self, result: object, value: object) -> None:
+        vars(result)[self.name] = value
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """The solution of every seed, with the metrics along the way.
@@ -82,6 +100,9 @@ class Result:
     diverged: np.ndarray
     last_step: np.ndarray
     spec: Document
+    if not TYPE_CHECKING:
+        # Of many seeds the table takes longer than the run, and more memory than all else.
+        history = _Deferred()
     end: FinalState | None = field(default=None, repr=False)
 
     @property

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -42,6 +42,9 @@ from twoclock.storage.run_identity import (
     shared_identity,
 )
 from twoclock.validation import run_args, short_repr
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Progress = bool | Callable[[ProgressEvent], None]
 Seeds = int | Iterable[int]
@@ -189,8 +192,6 @@ def solve(
                     learns=True,
                     until=None if until is None else partial(_reached, until, spec),
                 )
-            import pandas as pd
-
             ended = replace(spec, steps=spec.marks[len(output.rows) - 1], marks=spec.marks[: len(output.rows)])
             identities.ended = ended
             took = time.perf_counter() - began + before.get("wall_seconds", 0.0)
@@ -205,7 +206,7 @@ def solve(
                 results[label] = Result(
                     theta,
                     omega,
-                    pd.DataFrame(history_columns(output.rows, i, ended.seeds, ended.marks), copy=False),
+                    partial(_table, output.rows, i, ended),  # type: ignore[arg-type]
                     ~np.asarray(carry.alive),
                     np.asarray(carry.last, int),
                     {"problem": describe(problem), "method": describe(one_method), **about},
@@ -215,6 +216,13 @@ def solve(
         if isinstance(labelled[label], Auto) and not result.arrived.all():
             warnings.warn(result.chosen, NotArrivedWarning, stacklevel=2)
     return results[""] if one else {label: results[label] for label in labelled}
+
+
+def _table(rows: Sequence[Row], method: int, spec: RunSpec) -> pd.DataFrame:
+    """The history of one method."""
+    import pandas as pd
+
+    return pd.DataFrame(history_columns(rows, method, spec.seeds, spec.marks[: len(rows)]), copy=False)
 
 
 def _check_until(until: object, one: bool) -> None:
@@ -236,13 +244,10 @@ def _check_blocks(problem: Problem, method: Method) -> None:
 
 def _reached(until: Width, spec: RunSpec, rows: Sequence[Row], carry: Callable[[], LaneState]) -> bool:
     """Whether the run may stop at the mark of the last row."""
-    import pandas as pd
-
     alive, last = (np.asarray(part)[0].tolist() for part in (carry().alive, carry().last))
     ended = zip(spec.seeds, alive, last, strict=False)
     diverged = {seed: step for seed, well, step in ended if not well}
-    history = pd.DataFrame(history_columns(rows, 0, spec.seeds, spec.marks[: len(rows)]))
-    return until.reached(history, diverged)
+    return until.reached(_table(rows, 0, spec), diverged)
 
 
 def _check_start(

@@ -254,9 +254,16 @@ def test_the_help_of_run_shows_its_options(capsys):
     assert "twoclock list" in out
 
 
-def test_doctor_tells_of_xlas_switch_for_small_loops():
+def test_doctor_tells_of_xlas_switch_for_small_loops(monkeypatch, capsys):
+    """The setting is on one line as it is written in a shell, however narrow the terminal."""
     from twoclock.cli.commands import doctor
 
+    monkeypatch.setattr(doctor, "_check_engines", lambda: 0)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert doctor.command([]) == 0
+    setting = "XLA_FLAGS=--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000"
+    assert any(setting in line for line in capsys.readouterr().out.splitlines())
     assert "xla_cpu_small_while_loop_byte_threshold=1000000" in doctor.describe_switch("")
     assert "is set" in doctor.describe_switch("--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=9")
 

@@ -182,7 +182,9 @@ def drive(
             # One after the other: JAX may give the factorisations of two programs to the thread pool on which both
             # wait.
             found = [program.measure(part) for program, part in zip(chosen.programs, parts, strict=True)]
-            rows.append({name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]})
+            if len(found) > 1:
+                found = [{name: _join(chosen.programs, *(row[name] for row in found)) for name in found[0]}]
+            rows += found
             if first == step < marks[-1]:
                 # No step, only the compilation: from here on a user's function may change what F reads.
                 parts = advance(step)

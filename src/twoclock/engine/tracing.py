@@ -35,7 +35,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 # Programs written here hold no function of a user's.
 _HERE = Path(__file__).parents[1]
 _LIBRARIES = (
-    f" at {Path(jax.__file__).parent}/", f" at {_HERE / 'engine'}/",
+    f" at {Path(jax.__file__).parent}/", f" at {_HERE / 'engine'}/", f" at {_HERE / 'models'}/",
     *(f" at {_HERE / 'methods' / name}.py:" for name in ("frozen_check", "local_model", "zap")),
 )  # fmt: skip
 F = TypeVar("F", bound=Callable[..., PyTree])
