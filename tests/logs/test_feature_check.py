@@ -6,7 +6,7 @@ import pytest
 import twoclock as tc
 from twoclock.logs.diagnostics import judge_features
 from twoclock.logs.estimators import ValueEstimate
-from twoclock.logs.standard_error import bands_of, difference, interval_of
+from twoclock.logs.standard_error import bands_of, difference, interval_of, is_determined
 
 
 def walk(seed, episodes=300, steps=25):
@@ -62,11 +62,14 @@ def test_a_shift_that_the_interval_holds_is_a_note():
         ((0.0, 0.3, 0.31, 0.35), "note", "the interval holds that of the features alone, [-0."),
         ((0.0, 0.3, 0.31, 0.9), "warning", "still richer ones move it on to 0.9, out of the interval of both"),
         ((0.0, 0.3, -0.9, 0.31), "warning", "move it on to -0.9, out of the interval of both"),
-        ((0.0, 0.5, 0.5, 0.2), "note", "and that of richer ones, [0."),
+        ((0.0, 0.5, 0.5, 0.2), "note", "and that with richer features, [0."),
         ((0.0, 0.5, 0.5), "warning", "has no point in common with that of the features"),
-        ((0.3, 0.5, 0.5, 0.5), "warning", "with returns over several steps the value moves by 0.3"),
-        ((0.0, 0.5, 0.5, 0.5), "warning", "has no point in common with that of the features"),
-        ((0.4, 0.3, 0.3, 0.3), "warning", "with returns over several steps the value moves by 0.4"),
+        ((0.0, 0.5, 0.5, 0.65), "warning", "has no point in common with that of the features"),
+        ((0.0, 0.5, 0.5, 0.5), "note", "and that with richer features, [0."),
+        ((0.3,), "warning", "there are no richer features to test these with"),
+        ((0.2, 0.3, 0.3, 0.3), "note", "and that with returns over several steps, [-0."),
+        ((0.2, 0.3, 0.3, 0.9), "warning", "still richer ones move it on to 0.9, out of the interval of both"),
+        ((0.4, 0.3, 0.3, 0.3), "warning", "contradicts that of the features alone, [-0."),
     ],
 )
 def test_the_second_test_decides_between_note_and_warning(gaps, grade, words):
@@ -79,6 +82,14 @@ def test_a_second_shift_within_its_own_error_is_no_objection():
     noisy = (0.9, one.shifts[3][1] * 400)
     one = ValueEstimate(0.0, one.influence, shifts=(*one.shifts[:3], noisy))
     assert judge_features(one, 0.95, stream=False).grade == "note"
+
+
+def test_a_second_test_that_is_nearly_undetermined_is_left_out():
+    """A shift with an error of thirty standard errors would make the interval as long as that, and tests nothing."""
+    one = shifted(0.0)
+    noise = one.shifts[0][1] * 100  # of norm .1, as the estimate's
+    assert is_determined(one, noise, stream=False)
+    assert not is_determined(one, 30 * noise, stream=False)
 
 
 def test_the_interval_holds_the_second_estimates_too():

@@ -75,6 +75,10 @@ def test_the_note_on_missing_starts_is_read(tmp_path):
     assert note.startswith("a kind of start rarer than 0.05 may be missing among 60; ")
     assert f"\n  note: {note}" in repr(v)
     page = v.report(tmp_path).read_text(encoding="utf-8")
+    assert v.verdict.startswith("If no kind of start rarer than 0.05 is worth less than "), "ahead of the number"
+    assert page.index("These numbers hold if no kind of start rarer than 0.05 is worth less") < page.index("<h1")
+    given = tc.evaluate(logged.read(columns()), MDP.pi, 0.9, start=[0], bootstrap=0)
+    assert given.verdict.startswith("The policy is worth ")
     assert "<h2>Notes</h2>" in page
     assert "A kind of start rarer than 0.05 may be missing" in page
     assert "PDIS and WIS" not in page.split("<h2>Details")[0], "of an estimator that was not chosen"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from twoclock import storage
+from twoclock.logs.diagnostics import harmless_starts
 from twoclock.logs.standard_error import interval_of
 from twoclock.protocols import list_names
 from twoclock.version import __version__
@@ -92,6 +93,18 @@ def decide(v: Value) -> Decision:
     return Decision(sentence, grade)
 
 
+def condition_on_starts(v: Value) -> str:
+    """What must hold of starts that the log lacks, so that the numbers hold; empty where ``start`` is given."""
+    rare, bounds, noted = 1.0, list[str](), v.diagnostics[v.diagnostics["name"] == "starts"]
+    starts = dict(zip(noted["policy"], noted["value"], strict=True))
+    for row in v.table.drop_duplicates("policy").to_dict("records"):
+        if name := row["policy"] if row["policy"] in starts else "":
+            rare, least, most = harmless_starts(row["value"], row["low"], row["high"], int(starts[name]))
+            whose = f" with {name}" if len(v.policies) > 1 else ""
+            bounds.append(f"less than {least:.4g} or more than {most:.4g}{whose}")
+    return f"if no kind of start rarer than {rare:.2g} is worth {', '.join(bounds)}" if bounds else ""
+
+
 def _is_today(v: Value, name: str) -> bool:
     """Whether the policy is the one that wrote the log, by its probabilities or by its name."""
     mine = v.diagnostics[(v.diagnostics["policy"] == name) & (v.diagnostics["name"] == "behaviour")]
@@ -173,6 +186,7 @@ def write_report(v: Value, folder: str | Path) -> Path:
         Path(__file__).parent / "templates",
         "value.html.j2",
         filters={"cell": cell},
+        condition=condition_on_starts(v),
         decision=decision.sentence,
         kind=decision.grade,
         sign=_SIGNS[decision.grade],

@@ -131,6 +131,31 @@ def without_length(one: ValueEstimate, level: float, *, stream: bool) -> list[Di
     return [] if length > least else [Diagnostic("length", length, least, -_NEVER, "warning", words, remedy)]
 
 
+def missing_starts(one: ValueEstimate, level: float, starts: int, *, stream: bool) -> list[Diagnostic]:
+    """A note on the kinds of start that the log may lack: no data show them, so this never warns."""
+    if one.influence is None:
+        return []
+    band = interval_of(one, level, stream=stream)
+    rare, least, most = harmless_starts(one.value, band.low, band.high, starts)
+    message = (
+        f"a kind of start rarer than {rare:.2g} may be missing among {starts:,}; it moves the value out of the "
+        f"interval if it is worth less than {least:.4g} or more than {most:.4g}"
+    )
+    return [Diagnostic("starts", float(starts), _NEVER, _NEVER, "note", message, _GIVE_STARTS)]
+
+
+def harmless_starts(value: float, low: float, high: float, starts: int) -> tuple[float, float, float]:
+    """How rare a kind of start that the log lacks is, and the worths between which it leaves the value in [low, high].
+
+    The rule of three: with probability .95 a kind of share 3/n occurs among n starts.
+
+    >>> harmless_starts(5.0, 4.0, 6.0, 100)
+    (0.03, -28.333333333333336, 38.333333333333336)
+    """
+    rare = min(_MISSED / starts, 1.0)
+    return rare, value + (low - value) / rare, value + (high - value) / rare
+
+
 def diagnose(
     context: EstimatorContext,
     name: str,
@@ -181,14 +206,6 @@ def diagnose(
     if length := context.estimand.log.time_limit:
         message = f"each episode terminates after {length:,} rows whatever its state, as if by a time limit"
         say("time_limit", float(length), message)
-    if begun := float(context.scores.starts.sum()):  # no data show what is missing, so this never warns
-        rare = min(_MISSED / begun, 1.0)
-        low, high = (main.value + (end - main.value) / rare for end in (whole.low, whole.high))
-        message = (
-            f"a kind of start rarer than {rare:.2g} may be missing among {begun:,.0f}; it moves the value out of the "
-        )
-        message += f"interval if it is worth less than {low:.4g} or more than {high:.4g}"
-        found.append(Diagnostic("starts", begun, _NEVER, _NEVER, "note", message, _GIVE_STARTS))
     largest = float((main.influence**2).max()) / max(whole.se**2, _TINY)
     say("tails", largest, f"one of the {unit} carries {largest:.0%} of the squared error")
     scores = context.scores  # the effective size of the reweighted log
@@ -246,10 +263,10 @@ def diagnose(
 
 
 def judge_features(main: ValueEstimate, level: float, *, stream: bool) -> Diagnostic:
-    """Whether the features hold the value, or else whether the interval, widened to richer ones, can be believed.
+    """Whether the features hold the value, or else whether the interval, widened to what tests gave, can be believed.
 
-    With returns over several steps a shift shows that the features do not separate states, and warns. A shift with
-    richer features is a note, since the interval holds it, unless their estimate fails the second test.
+    A shift with returns over several steps, or with richer features, is a note where the interval without it was wide
+    enough, or where the estimate with richer features passes the same tests.
     """
     sizes = [shift_size(main, *shift, stream=stream) for shift in main.shifts[:_FIRST]]
     bands, limit = bands_of(main, level, stream=stream), THRESHOLDS["features"]
@@ -257,32 +274,39 @@ def judge_features(main: ValueEstimate, level: float, *, stream: bool) -> Diagno
     what = ("returns over several steps", "richer features")[at]
     sentence = f"with {what} the value moves by {main.shifts[at][0]:.3g}, {sizes[at]:.3g} standard errors of the move"
     grade: Grade = limit.grade(sizes[at])
-    if grade == "warning" and sizes[0] <= limit.warning:
+    if grade == "warning":
         doubt = _doubt(main, bands, stream=stream)
         grade = "warning" if doubt else "note"
-        alone, richer = (f"[{band.low:.4g}, {band.high:.4g}]" for band in (bands[0], bands[_FIRST]))
-        sentence += (
-            f"; {doubt or f'the interval holds that of the features alone, {alone}, and that of richer ones, {richer}'}"
-        )
+        held = f"the interval holds that of the features alone, {_ends(bands[0])}, and that with {what}, "
+        sentence += f"; {doubt or held + _ends(bands[1 + at])}"
     return Diagnostic("features", sizes[at], limit.warning, limit.fatal, grade, sentence, limit.remedy)
 
 
 def _doubt(main: ValueEstimate, bands: Sequence[Interval], *, stream: bool) -> str:
-    """Why the interval, widened to hold the estimate with richer features, may be wrong; empty if nothing says so."""
+    """Why the interval, widened to hold the estimates of all tests, may be wrong; empty if nothing says so."""
     if len(bands) <= 1 + _FIRST:
-        return "there are no still richer ones to test these with"
-    widened, alone, richer = hull(bands[: 1 + _FIRST]), bands[0], bands[_FIRST]
-    gap, influence = main.shifts[_FIRST - 1]
-    for more, moved in main.shifts[_FIRST:]:
-        inside = widened.low <= main.value + more <= widened.high
-        if not inside and does_move(main, more - gap, moved - influence, stream=stream):
+        return f"there are no {'still richer ones' if len(bands) > _FIRST else 'richer features'} to test these with"
+    (alone, traces, richer), widened = bands[: 1 + _FIRST], hull(bands[: 1 + _FIRST])
+    (gap, influence), second = main.shifts[_FIRST - 1], main.shifts[_FIRST:]
+    # Two estimates with independent errors of these sizes are hardly ever further apart.
+    far = np.hypot(alone.high - alone.low, traces.high - traces.low) / 2
+    if abs(main.shifts[0][0]) > far and does_move(main, *main.shifts[0], stream=stream):
+        return f"their interval, {_ends(traces)}, contradicts that of the features alone, {_ends(alone)}"
+    moving = [more for more, moved in second if does_move(main, more - gap, moved - influence, stream=stream)]
+    for more in moving:
+        if not widened.low <= main.value + more <= widened.high:
             return f"still richer ones move it on to {main.value + more:.4g}, out of the interval of both"
-    leads_back = any(abs(more) < abs(more - gap) for more, _ in main.shifts[_FIRST + 1 :])
-    if (richer.low > alone.high or richer.high < alone.low) and not leads_back:
+    still = [more for more, _ in second[1:]]
+    excused = (still and not moving) or any(abs(more) < abs(more - gap) for more in still)
+    if (richer.low > alone.high or richer.high < alone.low) and not excused:
         return (
-            f"their interval, [{richer.low:.4g}, {richer.high:.4g}], has no point in common with that of the features"
+            f"their interval, {_ends(richer)}, has no point in common with that of the features alone, {_ends(alone)}"
         )
     return ""
+
+
+def _ends(band: Interval) -> str:
+    return f"[{band.low:.4g}, {band.high:.4g}]"
 
 
 def mspbe_ratio(context: EstimatorContext) -> float:

@@ -157,6 +157,9 @@ def evaluate(
                 found = _estimate(context, names, level, compare, richer, make)
             estimates[name] = _answer_otherwise(context, found) if estimator == "auto" else found
             main = estimates[name].estimates[estimates[name].main]
+            if estimand.start is None and not estimand.visited and not estimates[name].fatal:
+                noted = diagnostics.missing_starts(main, level, log.episodes, stream=estimand.stream)
+                estimates[name].diagnostics[:0] = noted
             estimates[name].diagnostics.extend(diagnostics.without_length(main, level, stream=estimand.stream))
             estimates[name].diagnostics.extend(suspicious_entries(log))
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:

@@ -29,7 +29,7 @@ from twoclock.logs.estimators import EstimatorContext, Influence, ValueEstimate
 from twoclock.logs.features import Crossed, Matrix, OneHot, PairFeatures, Rbf, build, table_of, to_dense, vectors
 from twoclock.logs.linear_systems import Basis, LstdSolution, solve_lstd
 from twoclock.logs.policies import Actions
-from twoclock.logs.standard_error import does_move
+from twoclock.logs.standard_error import does_move, is_determined
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
 
@@ -172,15 +172,18 @@ def feature_shifts(
         return ()
     first = value_shifts(context, richer)
     shifts = [(one.gap, one.influence) for one in first]
-    if len(first) < _TESTS or not does_move(estimate, *shifts[-1], stream=context.estimand.stream):
+    if len(first) < _TESTS or not any(does_move(estimate, *one, stream=context.estimand.stream) for one in shifts):
         return tuple(shifts)
     last, still = first[-1], still_richer()
     other = dataclasses.replace(last.estimand, clusters=context.estimand.clusters)
     if still is None and table_of(other.features) is None:
         return tuple(shifts)
     second = [dataclasses.replace(other, traced=True), *([still] if still else [])]
-    for one in value_shifts(context, second, (other, last.solution)):
-        shifts.append((last.gap + one.gap, last.influence + one.influence))
+    for i, one in enumerate(value_shifts(context, second, (other, last.solution))):
+        if is_determined(estimate, one.influence, stream=context.estimand.stream):
+            shifts.append((last.gap + one.gap, last.influence + one.influence))
+        elif i == 0:  # so that shifts keep their places
+            shifts.append(shifts[-1])
     return tuple(shifts)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from twoclock import storage
 from twoclock.intervals import Estimate
 from twoclock.intervals.confidence_sequence import stretch
-from twoclock.logs.decision import decide, graded_checks, write_report
+from twoclock.logs.decision import condition_on_starts, decide, graded_checks, write_report
 from twoclock.logs.diagnostics import Diagnostic
 from twoclock.logs.estimators import ValueEstimate
 from twoclock.logs.ranking import PolicyComparison, cvar, quantile
@@ -257,7 +257,10 @@ class Value:
         against = f"{warned} of {len(grades)} checks warn" if warned else "no check warns"
         band = f"{self.settings['level']:.0%} interval [{main['low']:.5g}, {main['high']:.5g}]"
         checked = against if len(grades) else "nothing was checked"
-        return f"The policy{name} is worth {main['value']:.5g}, {band}; {checked}."
+        condition = condition_on_starts(one)
+        start = f"{condition}, the" if condition else "the"
+        sentence = f"{start} policy{name} is worth {main['value']:.5g}, {band}; {checked}."
+        return sentence[0].upper() + sentence[1:]
 
     def __repr__(self) -> str:
         lines = [

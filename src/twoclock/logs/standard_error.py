@@ -158,6 +158,13 @@ def does_move(one: ValueEstimate, gap: float, moved: Influence, *, stream: bool)
     return shift_size(one, gap, moved, stream=stream) > MOVES
 
 
+def is_determined(one: ValueEstimate, moved: Influence, *, stream: bool) -> bool:
+    """Whether a shift has an error of at most two standard errors of the estimate; otherwise it tests nothing."""
+    assert one.influence is not None
+    noise = float(block_statistics(moved, stream=stream).error[0])
+    return noise <= 2 * interval(one.value, one.influence, 0.95, stream=stream, missing=one.thin).se
+
+
 def difference(one: ValueEstimate, other: ValueEstimate) -> ValueEstimate:
     """The difference of two estimates on the same log; errors that both share cancel."""
     assert one.influence is not None
