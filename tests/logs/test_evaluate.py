@@ -10,7 +10,7 @@ import logged
 import twoclock as tc
 from twoclock.intervals.batch_means import ALIKE, BLOCKS
 from twoclock.logs import dataset
-from twoclock.logs.standard_error import block_statistics, interval
+from twoclock.logs.standard_error import cluster_error, interval
 
 BARE = {"bootstrap": 0, "compare": False}
 MDP = logged.random_mdp(end=0.1)
@@ -159,8 +159,8 @@ def test_one_long_stream_is_cut_into_blocks():
         covered[stream] = np.mean([band.low <= 0 <= band.high for band in bands])
     assert 0.92 <= covered[True] <= 0.975
     assert covered[False] < 0.6
-    assert block_statistics(scores[:, 0], stream=False).correlation[0] == pytest.approx(rho, abs=0.05)
-    apart = [abs(block_statistics(column, stream=True).correlation[0]) < ALIKE / BLOCKS**0.5 for column in scores.T]
+    assert cluster_error(scores[:, 0], stream=False).correlation == pytest.approx(rho, abs=0.05)
+    apart = [abs(cluster_error(column, stream=True).correlation) < ALIKE / BLOCKS**0.5 for column in scores.T]
     assert np.mean(apart) > 0.95
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import twoclock as tc
-from twoclock.logs.diagnostics import judge_features
 from twoclock.logs.estimators import ValueEstimate
+from twoclock.logs.feature_check import judge_features
 from twoclock.logs.standard_error import bands_of, difference, interval_of, is_determined
 
 

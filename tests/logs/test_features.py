@@ -8,10 +8,10 @@ import logged
 import twoclock as tc
 from twoclock.logs import sufficient_stats
 from twoclock.logs.dataset import Log
+from twoclock.logs.estimators.least_squares import with_alike
 from twoclock.logs.feature_check import SideBySide
 from twoclock.logs.features import build
 from twoclock.logs.policies import Actions
-from twoclock.logs.unseen_pairs import with_alike
 
 BARE = {"bootstrap": 0, "compare": False}
 

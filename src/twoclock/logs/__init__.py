@@ -15,9 +15,9 @@ from twoclock.logs.estimators import estimators
 from twoclock.logs.evaluate import evaluate
 from twoclock.logs.ope_result import Value, load
 from twoclock.logs.policies import Gaussian
-from twoclock.logs.row_checks import NEXT, Label, RawRows, Roles, TimeLimit, check, in_roles, is_text
+from twoclock.logs.row_checks import NEXT, Label, RawRows, Roles, check, in_roles, is_text
 from twoclock.logs.sources import open_episodes, open_table
-from twoclock.logs.suspicious_entries import MissingCodes
+from twoclock.logs.suspicious_entries import MissingCodes, TimeLimit
 from twoclock.protocols import InputError
 from twoclock.validation import choice, function, short_repr
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from twoclock import storage
 from twoclock.logs.diagnostics import harmless_starts
-from twoclock.logs.standard_error import interval_of
 from twoclock.protocols import list_names
 from twoclock.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from twoclock.logs.ope_result import PolicyEstimate, Value
+    from twoclock.logs.ope_result import Value
 
 Grade = Literal["yes", "partly", "open", "no"]
 _SIGNS = {"yes": "✓", "partly": "◐", "open": "?", "no": "✗"}
 _TODAY = re.compile(r"behaviou?r|logg(ed|ing)|today|current|baseline|status quo", re.IGNORECASE)
-_MOST_CUT = 0.01  # from this share of cut-off episodes on, the log's mean return is not its behaviour's value
 _CHECKS = "Each number with the thresholds from which it warns, or from which no estimate is given."
 _TITLES = {
     "table": ("Estimates", "The first row of a policy is the one that counts; the others speak for or against it."),
@@ -48,22 +45,6 @@ class Gain(NamedTuple):
     value: float
     low: float
     high: float
-
-
-def gains_over_log(singles: Mapping[str, PolicyEstimate], level: float, cut: float) -> dict[str, list[float]]:
-    """The difference of each policy's value and the log's own mean return, paired by episode.
-
-    Empty where episodes were cut off, since their returns are incomplete.
-    """
-    found = {}
-    for name, one in singles.items():
-        base = one.estimates.get("naive")
-        if base is None or base.influence is None or one.fatal or cut > _MOST_CUT:
-            continue
-        main = one.estimates[one.main]
-        band = interval_of(main, level, stream=one.stream, minus=base)
-        found[name] = [main.value - base.value, band.low, band.high]
-    return found
 
 
 def decide(v: Value) -> Decision:

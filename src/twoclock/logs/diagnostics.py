@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -15,25 +15,25 @@ from twoclock.logs.estimators import (
     ValueEstimate,
     effective_size,
 )
+from twoclock.logs.estimators.least_squares import unseen_share
 from twoclock.logs.features import table_of
 from twoclock.logs.linear_systems import solve_lstd
 from twoclock.logs.standard_error import (
     MOVES,
-    Interval,
-    bands_of,
-    block_statistics,
-    does_move,
-    hull,
+    cluster_error,
     interval,
     interval_of,
-    shift_size,
     standard_errors,
     unseen_error,
 )
-from twoclock.logs.unseen_pairs import unseen_share
+from twoclock.protocols import list_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from twoclock.logs.dataset import Log
+    from twoclock.logs.ope_result import PolicyEstimate
+    from twoclock.logs.sufficient_stats import Estimand
 
 
 Grade = Literal["fine", "note", "warning", "fatal"]
@@ -71,11 +71,10 @@ _NEVER, _TINY, _EXACT = float("inf"), 1e-300, 1e-9
 _MORE = "log more episodes, of a behaviour that does more often what the policy would do"
 _LONGER = "log a longer stream: its blocks are shorter than its memory, the interval too narrow"
 _GIVE_STARTS = "log episodes of every kind of start, or give the states and their shares with `start`"
+_SPELT = "write an action alike in all rows, as with `.str.strip().str.lower()`"
+_CODED = "if it stands for a missing number, write NaN there and read with on_bad='drop'"
 _MISSED = 3.0  # expected number of a kind of start that is missing in one log of twenty
 _MANY = 1_000  # standard errors
-_FIRST = 2  # shifts of the first test: traces, richer features
-_UNCHECKED = "whether the features hold the value was not checked"
-_CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 THRESHOLDS = {
     "clusters": Threshold(30, 10, "log more: an interval from fewer than 30 is rough, from fewer than 10 none", True),
     "effective_transitions": Threshold(100, 10, _MORE, True),
@@ -121,6 +120,14 @@ def own_diagnostics(estimate: ValueEstimate) -> list[Diagnostic]:
     ]
 
 
+def of_every_estimator(single: PolicyEstimate, level: float, estimand: Estimand) -> list[Diagnostic]:
+    """What concerns every estimator: starts that may be missing, an interval without length, suspicious entries."""
+    main, log = single.estimates[single.main], estimand.log
+    own = estimand.start is None and not estimand.visited and not single.fatal
+    noted = missing_starts(main, level, log.episodes, stream=estimand.stream) if own else []
+    return [*noted, *without_length(main, level, stream=estimand.stream), *suspicious_entries(log)]
+
+
 def without_length(one: ValueEstimate, level: float, *, stream: bool) -> list[Diagnostic]:
     """A warning if the interval has no length, as from a log in which every reward is 0."""
     if one.influence is None:
@@ -129,6 +136,17 @@ def without_length(one: ValueEstimate, level: float, *, stream: bool) -> list[Di
     length, words = band.high - band.low, "the interval has no length, since all that the log shows is alike"
     remedy, least = "log more, until rewards differ: a rare one may be missing", _EXACT * abs(one.value)
     return [] if length > least else [Diagnostic("length", length, least, -_NEVER, "warning", words, remedy)]
+
+
+def suspicious_entries(log: Log) -> list[Diagnostic]:
+    """A warning for each code of a missing number, and for actions that differ only in blanks or capitals."""
+    found = [("missing_codes", sentence, _CODED) for sentence in log.codes]
+    spelt = dict[str, list[str]]()
+    for action in log.actions or ():
+        spelt.setdefault(" ".join(str(action).lower().split()), []).append(repr(action))
+    if twice := [" and ".join(names) for names in spelt.values() if len(names) > 1]:
+        found.append(("spelling", f"actions differ only in blanks or capitals: {list_names(twice)}", _SPELT))
+    return [Diagnostic(name, 1.0, 0.0, float("inf"), "warning", sentence, remedy) for name, sentence, remedy in found]
 
 
 def missing_starts(one: ValueEstimate, level: float, starts: int, *, stream: bool) -> list[Diagnostic]:
@@ -161,10 +179,8 @@ def diagnose(
     name: str,
     estimates: Mapping[str, ValueEstimate],
     level: float,
-    *,
-    compared: bool,
 ) -> list[Diagnostic]:
-    """Compute every diagnostic of the estimate ``name``; ``compared`` if richer features are to be compared."""
+    """Compute every diagnostic of the estimate ``name`` but that of its features."""
     main, stream = estimates[name], context.estimand.stream
     assert main.influence is not None
     whole, band = interval_of(main, level, stream=stream), interval(main.value, main.influence, level, stream=stream)
@@ -201,7 +217,7 @@ def diagnose(
         say("blind", z, f"{message}, which the interval holds", held=True)
     say("clusters", float(band.clusters), f"the interval rests on {band.clusters:,} {unit}")
     if stream and main.influence is not None:
-        memory = float(block_statistics(main.influence, stream=True).correlation[0])
+        memory = cluster_error(main.influence, stream=True).correlation
         say("memory", memory, f"neighbouring blocks of the stream are correlated by {memory:.2f}")
     if length := context.estimand.log.time_limit:
         message = f"each episode terminates after {length:,} rows whatever its state, as if by a time limit"
@@ -238,11 +254,6 @@ def diagnose(
         key, (gap, z) = max(gaps.items(), key=lambda entry: entry[1][1])
         message = f"the estimator {key} differs by {gap:.3g}, {z:.3g} standard errors of the difference"
         say("estimators", z, message)
-    if main.shifts:
-        found.append(judge_features(main, level, stream=stream))
-    elif table is None:
-        unchecked = Diagnostic("features", float("nan"), *THRESHOLDS["features"][:2], "note", _UNCHECKED, _CHECK)
-        found.append(unchecked if not compared else unchecked._replace(grade="warning"))
     for ratios in [one.ratios for one in estimates.values() if one.ratios is not None][:1]:
         left = effective_size(ratios)
         message = f"the ratios of whole episodes leave {left:,.0f} effective episodes of {len(ratios):,}"
@@ -260,53 +271,6 @@ def diagnose(
         message = f"the interval is {times} as wide as all values that the log's rewards allow"
         say("width", width, message)
     return found
-
-
-def judge_features(main: ValueEstimate, level: float, *, stream: bool) -> Diagnostic:
-    """Whether the features hold the value, or else whether the interval, widened to what tests gave, can be believed.
-
-    A shift with returns over several steps, or with richer features, is a note where the interval without it was wide
-    enough, or where the estimate with richer features passes the same tests.
-    """
-    sizes = [shift_size(main, *shift, stream=stream) for shift in main.shifts[:_FIRST]]
-    bands, limit = bands_of(main, level, stream=stream), THRESHOLDS["features"]
-    at = 0 if sizes[0] > limit.warning else len(sizes) - 1
-    what = ("returns over several steps", "richer features")[at]
-    sentence = f"with {what} the value moves by {main.shifts[at][0]:.3g}, {sizes[at]:.3g} standard errors of the move"
-    grade: Grade = limit.grade(sizes[at])
-    if grade == "warning":
-        doubt = _doubt(main, bands, stream=stream)
-        grade = "warning" if doubt else "note"
-        held = f"the interval holds that of the features alone, {_ends(bands[0])}, and that with {what}, "
-        sentence += f"; {doubt or held + _ends(bands[1 + at])}"
-    return Diagnostic("features", sizes[at], limit.warning, limit.fatal, grade, sentence, limit.remedy)
-
-
-def _doubt(main: ValueEstimate, bands: Sequence[Interval], *, stream: bool) -> str:
-    """Why the interval, widened to hold the estimates of all tests, may be wrong; empty if nothing says so."""
-    if len(bands) <= 1 + _FIRST:
-        return f"there are no {'still richer ones' if len(bands) > _FIRST else 'richer features'} to test these with"
-    (alone, traces, richer), widened = bands[: 1 + _FIRST], hull(bands[: 1 + _FIRST])
-    (gap, influence), second = main.shifts[_FIRST - 1], main.shifts[_FIRST:]
-    # Two estimates with independent errors of these sizes are hardly ever further apart.
-    far = np.hypot(alone.high - alone.low, traces.high - traces.low) / 2
-    if abs(main.shifts[0][0]) > far and does_move(main, *main.shifts[0], stream=stream):
-        return f"their interval, {_ends(traces)}, contradicts that of the features alone, {_ends(alone)}"
-    moving = [more for more, moved in second if does_move(main, more - gap, moved - influence, stream=stream)]
-    for more in moving:
-        if not widened.low <= main.value + more <= widened.high:
-            return f"still richer ones move it on to {main.value + more:.4g}, out of the interval of both"
-    still = [more for more, _ in second[1:]]
-    excused = (still and not moving) or any(abs(more) < abs(more - gap) for more in still)
-    if (richer.low > alone.high or richer.high < alone.low) and not excused:
-        return (
-            f"their interval, {_ends(richer)}, has no point in common with that of the features alone, {_ends(alone)}"
-        )
-    return ""
-
-
-def _ends(band: Interval) -> str:
-    return f"[{band.low:.4g}, {band.high:.4g}]"
 
 
 def mspbe_ratio(context: EstimatorContext) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,18 +19,17 @@ from twoclock.executor.ray_cluster import on_ray
 from twoclock.intervals.confidence_sequence import FIRST_LOOK, first_look
 from twoclock.logs import diagnostics
 from twoclock.logs.dataset import Log
-from twoclock.logs.decision import gains_over_log
 from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, Mapper, ValueEstimate, estimators
 from twoclock.logs.estimators.importance_sampling import weighted_returns
-from twoclock.logs.feature_check import feature_shifts, richer_features, still_richer_features
+from twoclock.logs.estimators.least_squares import with_alike
+from twoclock.logs.estimators.state_model import answer_large_table
+from twoclock.logs.feature_check import feature_shifts, judge_features, richer_features, still_richer_features
 from twoclock.logs.features import PairFeatures, build, table_of
 from twoclock.logs.ope_result import PolicyEstimate, Value
 from twoclock.logs.policies import Gaussian, Policy
 from twoclock.logs.policy_sources import compare_with_behaviour, with_all_actions
-from twoclock.logs.standard_error import thin_errors
+from twoclock.logs.standard_error import interval_of, thin_errors
 from twoclock.logs.sufficient_stats import Estimand, matrix_fits
-from twoclock.logs.suspicious_entries import suspicious_entries
-from twoclock.logs.unseen_pairs import with_alike
 from twoclock.protocols import InputError
 from twoclock.validation import check_path, choice, flag, function, lookup, number, short_repr, whole
 
@@ -41,8 +40,8 @@ _MOST_RESAMPLES = 100_000
 _START_SAMPLES = 4_096
 _TRIES = 4  # of a task on Ray
 _LONGEST_UNIT = 40  # characters
+_MOST_CUT = 0.01  # from this share of cut-off episodes on, the log's mean return is not its behaviour's value
 _LARGE_TABLE = 2_000  # pairs
-_MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass below which the rest does not matter
 T = TypeVar("T")
 
 
@@ -134,9 +133,10 @@ def evaluate(
         )
     log, policies = with_all_actions(log, policy)
     starts = None if start is None or isinstance(start, str) else log.start_states(start)
-    built = build(features, log, None if starts is None else starts[0])
-    names = _estimator_names(estimator, built, log)
-    added = richer_features(built, log, None if starts is None else starts[0]) if compare else None
+    others = None if starts is None else starts[0]
+    built = build(features, log, others)
+    names, table = _estimator_names(estimator, built, log), table_of(built)
+    added = richer_features(built, log, others) if compare and table is None else None
     began = time.perf_counter()
     estimates = {}
     everything = isinstance(estimator, str) and estimator == "all"
@@ -147,21 +147,15 @@ def evaluate(
             make = partial(_estimand, log, one, gamma=gamma, starts=starts, visited=isinstance(start, str))
             estimand = make(built)
             context = EstimatorContext(estimand, map_parts, bootstrap, folder, announce, everything)
-            richer = list[Estimand]()
-            if compare and table_of(built) is None:
-                richer.append(dataclasses.replace(estimand, groups=1, traced=True))
-            if compare and added is not None:
-                richer.append(dataclasses.replace(make(added, resampled=False), groups=1))
-            found = _answer_large_table(context, compare) if estimator == "auto" else None
+            traced = [dataclasses.replace(estimand, traced=True)] if compare and table is None else []
+            richer = [*traced, *([make(added, resampled=False)] if added is not None else [])]
+            richer = [dataclasses.replace(other, groups=1) for other in richer]
+            large = estimator == "auto" and table is not None and built.size >= _LARGE_TABLE
+            found = answer_large_table(context, compare) if large else None
             if found is None:
                 found = _estimate(context, names, level, compare, richer, make)
             estimates[name] = _answer_otherwise(context, found) if estimator == "auto" else found
-            main = estimates[name].estimates[estimates[name].main]
-            if estimand.start is None and not estimand.visited and not estimates[name].fatal:
-                noted = diagnostics.missing_starts(main, level, log.episodes, stream=estimand.stream)
-                estimates[name].diagnostics[:0] = noted
-            estimates[name].diagnostics.extend(diagnostics.without_length(main, level, stream=estimand.stream))
-            estimates[name].diagnostics.extend(suspicious_entries(log))
+            estimates[name].diagnostics[:0] = diagnostics.of_every_estimator(estimates[name], level, estimand)
             if compare and (alike := compare_with_behaviour(name, one, log)) is not None:
                 estimates[name].diagnostics.append(alike)
     called = features if isinstance(features, str) else getattr(features, "__name__", None) or short_repr(features)
@@ -169,7 +163,7 @@ def evaluate(
         "gamma": gamma, "level": level, "anytime": first, "estimator": names[0], "features": called, "size": built.size,
         "rows": log.rows, "episodes": log.episodes, "dropped": dict(log.dropped),
         "actions": None if log.actions is None else list(log.actions), "wall_seconds": time.perf_counter() - began,
-        "unit": unit, "reward": log.roles.reward, "gains": gains_over_log(estimates, level, log.cut / log.episodes),
+        "unit": unit, "reward": log.roles.reward, "gains": _gains_over_log(estimates, level, log.cut / log.episodes),
     }  # fmt: skip
     return Value.of(estimates, settings)
 
@@ -183,6 +177,11 @@ def _mapper(on: str, address: str | None, progress: Callable[[int, int], None] |
     place = nullcontext(Threads()) if local else on_ray(address, "`policy` or `features`", tries=_TRIES, ordered=True)
 
     def over_parts(function: Callable[..., T], arguments: tuple[object, ...], parts: Sequence[int]) -> Iterator[T]:
+        if local and len(parts) == 1:  # needs no threads
+            yield function(*arguments, parts[0])
+            if progress is not None:
+                progress(parts[0] + 1, parts[0] + 1)
+            return
         batch = TaskBatch(lambda shared, part, channel: function(*shared, part), arguments, parts)
         outcomes = executor.map(batch)
         with closing(outcomes):
@@ -277,7 +276,7 @@ def _estimate(
     if own := diagnostics.own_diagnostics(estimates[main]):  # LSTD-Q's checks do not apply
         return PolicyEstimate(estimates, refused, own, stream, np.zeros(0), None)
     found, thin = list[diagnostics.Diagnostic](), context.once(thin_errors)
-    shifts = feature_shifts(context, dataclasses.replace(estimates[main], thin=thin), richer, still_richer)
+    shifts = feature_shifts(context, estimates[main], richer, still_richer) if richer else ()
     estimates = {
         name: dataclasses.replace(one, thin=thin, shifts=shifts, studentized=context.studentized)
         if one.fixed_point
@@ -285,7 +284,9 @@ def _estimate(
         for name, one in estimates.items()
     }
     if estimates[main].influence is not None:
-        found = diagnostics.diagnose(context, main, estimates, level, compared=compare)
+        found = diagnostics.diagnose(context, main, estimates, level)
+        if table_of(context.estimand.features) is None:
+            found.append(judge_features(estimates[main], level, stream=stream, compared=compare))
     weights = context.scores.sample * context.scores.rows.sum()
     returns = np.zeros((2, 0))
     if {"pdis", "wis"} & {*estimates} and (known := context.once(weighted_returns)).complete:
@@ -293,39 +294,20 @@ def _estimate(
     return PolicyEstimate(estimates, refused, found, stream, weights, diagnostics.support(context), returns)
 
 
-def _answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
-    """Take the model over states where a table has too many pairs for LSTD-Q, before its matrix is formed.
+def _gains_over_log(singles: Mapping[str, PolicyEstimate], level: float, cut: float) -> dict[str, list[float]]:
+    """The difference of each policy's value and the log's own mean return, paired by episode.
 
-    The share of the policy's path that leads to pairs without data needs no factorisation: the path is followed step by
-    step. Up to the limit of refusal LSTD-Q has an answer too, with a longer interval; it is taken if a check of the
-    model over states warns.
+    Empty where episodes were cut off, since their returns are incomplete.
     """
-    features, log = context.estimand.features, context.estimand.log
-    if table_of(features) is None or features.size < _LARGE_TABLE or log.propensities < log.rows:
-        return None
-    A, _, path = context.moments.total()
-    counts, outside = context.moments.C.diagonal(), max(0.0, 1.0 - float(path.sum()))
-    for _ in range(_MOST_PATH):
-        outside += float(path[counts == 0].sum())
-        visits = np.divide(path, counts, out=np.zeros(len(path)), where=counts > 0)
-        path = np.where(counts > 0, path, 0.0) - A.T @ visits
-        if not path.sum() > _PATH_LEFT:
-            break
-    limits = diagnostics.THRESHOLDS["outside"]
-    if outside <= limits.warning:
-        return None
-    share = f"{min(outside, 1.0):.1%} of the policy's discounted path leads to pairs that the log has no data for"
-    others = ["naive", "pdis", "wis"] if compare else []
-    found, refused = dict[str, ValueEstimate](), dict.fromkeys(["lstdq", "dr"] if compare else ["lstdq"], share)
-    for name in ("state_model", *others):
-        try:
-            found[name] = estimators()[name].estimate(context)
-        except DoesNotApply as error:
-            refused[name] = str(error)
-    checks = diagnostics.own_diagnostics(found["state_model"])
-    if outside <= limits.fatal and any(check.grade != "fine" for check in checks):
-        return None  # LSTD-Q has an answer
-    return PolicyEstimate(found, refused, checks, context.estimand.stream, np.zeros(0), None)
+    found = {}
+    for name, one in singles.items():
+        base = one.estimates.get("naive")
+        if base is None or base.influence is None or one.fatal or cut > _MOST_CUT:
+            continue
+        main = one.estimates[one.main]
+        band = interval_of(main, level, stream=one.stream, minus=base)
+        found[name] = [main.value - base.value, band.low, band.high]
+    return found
 
 
 def _answer_otherwise(context: EstimatorContext, found: PolicyEstimate) -> PolicyEstimate:

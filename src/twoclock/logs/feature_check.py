@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from twoclock.logs.dataset import Log, rows_as_labels
+from twoclock.logs.diagnostics import THRESHOLDS, Diagnostic, Grade
 from twoclock.logs.estimators import EstimatorContext, Influence, ValueEstimate
 from twoclock.logs.features import Crossed, Matrix, OneHot, PairFeatures, Rbf, build, table_of, to_dense, vectors
 from twoclock.logs.linear_systems import Basis, LstdSolution, solve_lstd
 from twoclock.logs.policies import Actions
-from twoclock.logs.standard_error import does_move, is_determined
+from twoclock.logs.standard_error import Interval, bands_of, does_move, hull, is_determined, shift_size
 from twoclock.logs.sufficient_stats import MOST_DENSE, Estimand, Moments, part_moments, run_starts
 from twoclock.protocols import InputError
 
@@ -38,6 +39,8 @@ _CENTRES, _WIDTHS = 20, (1.0, 1 / 3)  # a kink is narrower than the median dista
 _STILL_RICHER = ((40, 0.6), (80, 0.25))  # further centres and their width
 _MOST_STATES, _COME_BACK = 20_000, 3.0
 _TESTS = 2  # of features that are no table: on traces, and on richer features
+_UNCHECKED = "whether the features hold the value was not checked"
+_CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 _MOST_SECOND = 1_500  # features of a second test, whose matrix takes their square
 _ROWS_EACH = 10  # fewer rows for each feature do not determine an estimate
 
@@ -185,6 +188,57 @@ def feature_shifts(
         elif i == 0:  # so that shifts keep their places
             shifts.append(shifts[-1])
     return tuple(shifts)
+
+
+def judge_features(main: ValueEstimate, level: float, *, stream: bool, compared: bool = True) -> Diagnostic:
+    """Whether the features hold the value, or else whether the interval, widened to what tests gave, can be believed.
+
+    A shift with returns over several steps, or with richer features, is a note where the interval without it was wide
+    enough, or where the estimate with richer features passes the same tests. Without any shift nothing was checked;
+    ``compared`` says whether it should have been.
+    """
+    if not main.shifts:
+        grade: Grade = "warning" if compared else "note"
+        return Diagnostic("features", float("nan"), *THRESHOLDS["features"][:2], grade, _UNCHECKED, _CHECK)
+    sizes = [shift_size(main, *shift, stream=stream) for shift in main.shifts[:_TESTS]]
+    bands, limit = bands_of(main, level, stream=stream), THRESHOLDS["features"]
+    at = 0 if sizes[0] > limit.warning else len(sizes) - 1
+    what = ("returns over several steps", "richer features")[at]
+    sentence = f"with {what} the value moves by {main.shifts[at][0]:.3g}, {sizes[at]:.3g} standard errors of the move"
+    grade = limit.grade(sizes[at])
+    if grade == "warning":
+        doubt = _doubt(main, bands, stream=stream)
+        grade = "warning" if doubt else "note"
+        held = f"the interval holds that of the features alone, {_ends(bands[0])}, and that with {what}, "
+        sentence += f"; {doubt or held + _ends(bands[1 + at])}"
+    return Diagnostic("features", sizes[at], limit.warning, limit.fatal, grade, sentence, limit.remedy)
+
+
+def _doubt(main: ValueEstimate, bands: Sequence[Interval], *, stream: bool) -> str:
+    """Why the interval, widened to hold the estimates of all tests, may be wrong; empty if nothing says so."""
+    if len(bands) <= 1 + _TESTS:
+        return f"there are no {'still richer ones' if len(bands) > _TESTS else 'richer features'} to test these with"
+    (alone, traces, richer), widened = bands[: 1 + _TESTS], hull(bands[: 1 + _TESTS])
+    (gap, influence), second = main.shifts[_TESTS - 1], main.shifts[_TESTS:]
+    # Two estimates with independent errors of these sizes are hardly ever further apart.
+    far = np.hypot(alone.high - alone.low, traces.high - traces.low) / 2
+    if abs(main.shifts[0][0]) > far and does_move(main, *main.shifts[0], stream=stream):
+        return f"their interval, {_ends(traces)}, contradicts that of the features alone, {_ends(alone)}"
+    moving = [more for more, moved in second if does_move(main, more - gap, moved - influence, stream=stream)]
+    for more in moving:
+        if not widened.low <= main.value + more <= widened.high:
+            return f"still richer ones move it on to {main.value + more:.4g}, out of the interval of both"
+    still = [more for more, _ in second[1:]]
+    excused = (still and not moving) or any(abs(more) < abs(more - gap) for more in still)
+    if (richer.low > alone.high or richer.high < alone.low) and not excused:
+        return (
+            f"their interval, {_ends(richer)}, has no point in common with that of the features alone, {_ends(alone)}"
+        )
+    return ""
+
+
+def _ends(band: Interval) -> str:
+    return f"[{band.low:.4g}, {band.high:.4g}]"
 
 
 def part_projections(

@@ -15,7 +15,6 @@ from twoclock.validation import short_repr
 Columns = dict[str, np.ndarray]
 _LARGEST = 1e70  # the fourth powers of larger numbers overflow when they are summed
 _FINITE = "is missing, not finite or larger than 1e70"
-_SAMPLED = 200  # batches, and rows of each, of which the last states are compared with earlier ones
 NEXT = "gives a next state"  # a rule of the next row, whatever is in this one
 Label = str | int | float
 """A discrete action."""
@@ -215,43 +214,6 @@ class CheckedRows(NamedTuple):
     known: np.ndarray  # whether there is a next state, or the episode terminated
     bad: np.ndarray  # whether it breaks a rule
     faults: dict[tuple[str, str], np.ndarray]  # (column, rule) → the rows that break it
-
-
-class TimeLimit:
-    """Find out whether every episode terminates after the same number of rows, in states that also occur earlier.
-
-    That is a time limit written as a termination: the states do not determine when a reward is the last one.
-    """
-
-    def __init__(self) -> None:
-        self.lengths, self.episodes, self._age = set[int](), 0, 0
-        self._last, self._earlier = list[np.ndarray](), list[np.ndarray]()
-
-    def add(self, raw: RawRows, checked: CheckedRows) -> None:
-        if len(self.lengths) > 1:
-            return
-        at = np.arange(len(raw))
-        begun = np.maximum.accumulate(np.where(checked.first, at, -self._age))
-        age, last = at - begun + 1, checked.last
-        self.episodes += int(last.sum())
-        self.lengths |= set(age[last].tolist())
-        if not raw.terminated[last].all():
-            self.lengths |= {0, -1}  # an episode that was cut off
-        self._age = 0 if last[-1] else int(age[-1])
-        if len(self._last) < _SAMPLED:
-            self._last.append(raw.state[last][:_SAMPLED])
-            self._earlier.append(raw.state[~last][: 10 * _SAMPLED])
-
-    def length(self) -> int:
-        """The number of rows after which each episode terminates whatever its state; 0 if there is none."""
-        if len(self.lengths) != 1 or self.episodes < 10 or self.lengths == {1}:
-            return 0
-        last, earlier = (np.concatenate(parts) for parts in (self._last, self._earlier))
-        alike = not {str(row) for row in last.tolist()}.isdisjoint(str(row) for row in earlier.tolist())
-        if not alike and last.dtype.kind == "f":
-            (low, high), (least, most) = ((rows.min(axis=0), rows.max(axis=0)) for rows in (last, earlier))
-            alike = bool(np.all((low <= most) & (least <= high)))
-        return min(self.lengths) if alike else 0
 
 
 def check(raw: RawRows, before: RawRows | None, after: RawRows | None, roles: Roles) -> CheckedRows:

@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.intervals.batch_means import BlockStatistics, in_blocks, memory_factor, score_statistics
+from twoclock.intervals.batch_means import in_blocks, memory_factor
 from twoclock.logs.estimators import EstimatorContext, Influence, ValueEstimate
+from twoclock.logs.estimators.least_squares import unseen_share
 from twoclock.logs.features import table_of
-from twoclock.logs.unseen_pairs import unseen_share
 
 _TINY = 1e-300
 MOVES = 2.5  # standard errors; from here on a shift of the value by richer features is no noise
@@ -77,18 +77,16 @@ def interval(
     """
     from scipy.special import stdtrit
 
-    blocks = block_statistics(influence, stream=stream)
-    clustered, freedom = float(blocks.error[0]), float(blocks.freedom)
-    if stream:
-        factor = float(memory_factor(blocks.correlation[0], blocks.blocks))
-        clustered, freedom = clustered * factor**0.5, freedom / factor
+    clustered, clusters, correlation = cluster_error(influence, stream=stream)
+    factor = float(memory_factor(correlation, clusters)) if stream else 1.0
+    clustered, freedom = clustered * factor**0.5, (clusters - 1) / factor
     missing = np.zeros(0) if missing is None else missing
     sums = in_blocks(influence)[0] if stream else influence
     off = sums - sums.mean()
     ends = np.array([off.max(), off.min()])
     se = float(np.sqrt(clustered**2 + missing @ missing + _MORE * ends @ ends))
-    if not freedom > 0 or not np.isfinite(se):
-        return Interval(se, int(blocks.blocks), -np.inf, np.inf)
+    if not np.isfinite(se):
+        return Interval(se, clusters, -np.inf, np.inf)
     squares, cubes, fourths = ((off**power).sum() for power in (2, 3, 4))
     # Satterthwaite: if few clusters carry the error, the degrees of freedom are those of few clusters.
     freedom = min(freedom, 2 * float(squares**2 / max(fourths - squares**2 / len(off), _TINY)))
@@ -102,13 +100,24 @@ def interval(
         least, most = stretch * np.quantile(studentized, ((1 - level) / 2, (1 + level) / 2))
         above, below = max(above, float(most)), min(below, float(least))
     low, high = -above, -below
-    return Interval(se, int(blocks.blocks), value + low * se, value + high * se)
+    return Interval(se, clusters, value + low * se, value + high * se)
 
 
-def block_statistics(influence: Influence, *, stream: bool) -> BlockStatistics:
-    """The error of the estimate by clusters; in a stream neighbours are joined to ``batch_means.BLOCKS`` blocks."""
-    sums, sizes = in_blocks(influence) if stream else (influence, np.ones(len(influence)))
-    return score_statistics(sums[:, None], -np.eye(1), sizes / sizes.sum(), np.eye(1))
+class ClusterError(NamedTuple):
+    """The error of an estimate by clusters, and the correlation of neighbours."""
+
+    error: float  # inf where there is only one
+    clusters: int
+    correlation: float
+
+
+def cluster_error(influence: Influence, *, stream: bool) -> ClusterError:
+    """√(Σψ² k/(k − 1)) over clusters; in a stream neighbours are joined to ``batch_means.BLOCKS`` blocks."""
+    sums = in_blocks(influence)[0] if stream else influence
+    k, off = len(sums), sums - sums.mean()
+    squares = float(off @ off)
+    error = np.sqrt(squares * k / (k - 1)) if k > 1 else np.inf
+    return ClusterError(float(error), k, float(off[1:] @ off[:-1]) / max(squares, _TINY))
 
 
 def _corrected(t: float, skewness: float) -> float:
@@ -148,7 +157,7 @@ def standard_errors(gap: float, se: float, value: float) -> float:
 def shift_size(one: ValueEstimate, gap: float, moved: Influence, *, stream: bool) -> float:
     """The shift in its standard errors; at most three times its size in standard errors of the estimate."""
     assert one.influence is not None
-    noise = float(block_statistics(moved, stream=stream).error[0])
+    noise = cluster_error(moved, stream=stream).error
     se = interval(one.value, one.influence, 0.95, stream=stream, missing=one.thin).se
     return min(standard_errors(gap, noise, one.value), 3 * standard_errors(gap, se, one.value))
 
@@ -161,7 +170,7 @@ def does_move(one: ValueEstimate, gap: float, moved: Influence, *, stream: bool)
 def is_determined(one: ValueEstimate, moved: Influence, *, stream: bool) -> bool:
     """Whether a shift has an error of at most two standard errors of the estimate; otherwise it tests nothing."""
     assert one.influence is not None
-    noise = float(block_statistics(moved, stream=stream).error[0])
+    noise = cluster_error(moved, stream=stream).error
     return noise <= 2 * interval(one.value, one.influence, 0.95, stream=stream, missing=one.thin).se
 
 

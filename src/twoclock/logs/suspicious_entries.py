@@ -1,4 +1,4 @@
-"""Entries that look wrong although each row by itself is right: codes for missing numbers, actions spelt twice.
+"""What looks wrong although each row by itself is right: codes for missing numbers, time limits as terminations.
 
 A table often has −999 or 9999 where a number is missing. As a reward it is summed, and as a state it sets the scale of
 the features. So a number that consists of nines is asked about if it lies far away from all others of its column.
@@ -7,22 +7,52 @@ the features. So a number that consists of nines is asked about if it lies far a
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twoclock.logs.diagnostics import Diagnostic
-from twoclock.protocols import list_names
-
-if TYPE_CHECKING:
-    from twoclock.logs.dataset import Log
-    from twoclock.logs.row_checks import RawRows, Roles
+from twoclock.logs.row_checks import CheckedRows, RawRows, Roles
 
 _CODES = np.array([sign * (10.0**digits - 1) for digits in (3, 4, 5, 6, 9) for sign in (-1, 1)])
+_SAMPLED = 200  # batches, and rows of each, of which the last states are compared with earlier ones
 _BATCHES = 200  # that are looked at
 _FAR = 5.0  # times the range of the other entries
-_SPELT = "write an action alike in all rows, as with `.str.strip().str.lower()`"
-_CODED = "if it stands for a missing number, write NaN there and read with on_bad='drop'"
+
+
+class TimeLimit:
+    """Find out whether every episode terminates after the same number of rows, in states that also occur earlier.
+
+    That is a time limit written as a termination: the states do not determine when a reward is the last one.
+    """
+
+    def __init__(self) -> None:
+        self.lengths, self.episodes, self._age = set[int](), 0, 0
+        self._last, self._earlier = list[np.ndarray](), list[np.ndarray]()
+
+    def add(self, raw: RawRows, checked: CheckedRows) -> None:
+        if len(self.lengths) > 1:
+            return
+        at = np.arange(len(raw))
+        begun = np.maximum.accumulate(np.where(checked.first, at, -self._age))
+        age, last = at - begun + 1, checked.last
+        self.episodes += int(last.sum())
+        self.lengths |= set(age[last].tolist())
+        if not raw.terminated[last].all():
+            self.lengths |= {0, -1}  # an episode that was cut off
+        self._age = 0 if last[-1] else int(age[-1])
+        if len(self._last) < _SAMPLED:
+            self._last.append(raw.state[last][:_SAMPLED])
+            self._earlier.append(raw.state[~last][: 10 * _SAMPLED])
+
+    def length(self) -> int:
+        """The number of rows after which each episode terminates whatever its state; 0 if there is none."""
+        if len(self.lengths) != 1 or self.episodes < 10 or self.lengths == {1}:
+            return 0
+        last, earlier = (np.concatenate(parts) for parts in (self._last, self._earlier))
+        alike = not {str(row) for row in last.tolist()}.isdisjoint(str(row) for row in earlier.tolist())
+        if not alike and last.dtype.kind == "f":
+            (low, high), (least, most) = ((rows.min(axis=0), rows.max(axis=0)) for rows in (last, earlier))
+            alike = bool(np.all((low <= most) & (least <= high)))
+        return min(self.lengths) if alike else 0
 
 
 class MissingCodes:
@@ -71,14 +101,3 @@ class MissingCodes:
                 rows = f"{count:,} row{'' if count == 1 else 's'}"
                 sentences.append(f"`{name}` is {code:g} in {rows} and between {low:.4g} and {high:.4g} in the others")
         return tuple(sentences)
-
-
-def suspicious_entries(log: Log) -> list[Diagnostic]:
-    """A warning for each code of a missing number, and for actions that differ only in blanks or capitals."""
-    found = [("missing_codes", sentence, _CODED) for sentence in log.codes]
-    spelt = dict[str, list[str]]()
-    for action in log.actions or ():
-        spelt.setdefault(" ".join(str(action).lower().split()), []).append(repr(action))
-    if twice := [" and ".join(names) for names in spelt.values() if len(names) > 1]:
-        found.append(("spelling", f"actions differ only in blanks or capitals: {list_names(twice)}", _SPELT))
-    return [Diagnostic(name, 1.0, 0.0, float("inf"), "warning", sentence, remedy) for name, sentence, remedy in found]

@@ -1,10 +1,15 @@
-"""Estimators of a policy's value: their interface, and the computations that they share."""
+"""Estimators of a policy's value: their interface, and the computations that they share.
+
+The returns of whole episodes are among these. An episode may lie in several parts of the log. For each piece the
+product of its ratios, its length and its discounted sums are stored, which is enough to join pieces in order.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import pkgutil
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.engine.code_identity import Unidentified, code_identity
+from twoclock.logs.dataset import Batch
 from twoclock.logs.linear_systems import (
     Basis,
     LstdSolution,
@@ -26,17 +32,20 @@ from twoclock.logs.linear_systems import (
     step_radius,
     studentized_values,
 )
-from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores
+from twoclock.logs.sufficient_stats import Estimand, Moments, Scores, matrix_fits, part_moments, part_scores, run_starts
 from twoclock.protocols import InputError
 from twoclock.storage import Checkpoints, Identity
 
 FOLDS = 5
 FEW_EPISODES = 30  # effective episodes; with fewer, importance sampling cannot be trusted
 EVERY = 20.0  # seconds between two checkpoints
+_FEWEST_EPISODES = 10
+_LOG_ZERO = -1e4  # stands for log 0: its exponential is 0, and it can be subtracted from sums again
 _FEWEST_GROUPS = 20  # for a bootstrap
 _STUDENTIZED, _MOST_STUDENTIZED = 500, 4_000_000  # resamples, and numbers of all groups' matrices
 T = TypeVar("T")
 S = TypeVar("S", Moments, Scores)
+Propensities = Callable[[Batch], np.ndarray]
 Influence = Float[np.ndarray, " k"]
 
 
@@ -82,7 +91,8 @@ def estimators() -> dict[str, Estimator]:
     >>> "lstdq" in estimators()
     True
     """
-    modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
+    modules = [sys.modules[__name__]]
+    modules += [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     entries = [entry for module in modules for entry in vars(module).values() if isinstance(entry, Estimator)]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
 
@@ -228,3 +238,95 @@ class EstimatorContext:
 def effective_size(weights: np.ndarray) -> float:
     """The number of equal weights that these are worth, (Σw)²/Σw²."""
     return float(weights.sum() ** 2 / max(weights @ weights, 1e-300))
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeReturns:
+    """One entry per episode."""
+
+    plain: Float[np.ndarray, " e"]  # Σγᵗr
+    per_decision: Float[np.ndarray, " e"]  # Σγᵗρ₀…ρₜr
+    ratio: Float[np.ndarray, " e"]  # ρ₀…ρ_T; 1 without propensities
+    episode: np.ndarray  # the number of the episode
+    notes: tuple[str, ...]  # notes on the propensities and on episodes that lack rows
+    complete: bool  # whether hardly any episode was cut off
+
+    def estimate(
+        self, context: EstimatorContext, values: np.ndarray, weights: np.ndarray, *, comparable: bool = True
+    ) -> ValueEstimate:
+        """Σ weight·value/Σ weight, with its influence by cluster and its resamples by group.
+
+        If ``comparable``, it estimates the target's value, so the ratios matter.
+        """
+        estimand, total = context.estimand, weights.sum()
+        value = float(weights @ values / total)
+        cluster = self.episode * estimand.clusters // estimand.units
+        influence = np.bincount(cluster, weights * (values - value) / total, minlength=estimand.clusters)
+        resampled, counts = None, context.resample_counts
+        if counts is not None:
+            at = self.episode * estimand.groups // estimand.units
+            top, bottom = (np.bincount(at, column, estimand.groups) for column in (weights * values, weights))
+            resampled = (counts @ top) / np.maximum(counts @ bottom, 1e-300)
+        if not comparable:
+            return ValueEstimate(value, influence, resampled, self.notes, comparable=False)
+        enough = effective_size(self.ratio) >= FEW_EPISODES
+        return ValueEstimate(value, influence, resampled, self.notes, self.complete and enough, self.ratio)
+
+
+def check_whole_episodes(estimand: Estimand) -> None:
+    """Refuse logs without whole episodes, and other starts than theirs."""
+    if estimand.stream:
+        raise DoesNotApply(f"it needs whole episodes, {_FEWEST_EPISODES} or more; this log has {estimand.log.episodes}")
+    if estimand.start is not None or estimand.visited:
+        raise DoesNotApply("it can only speak of the starts of the log's own episodes; leave out `start`")
+
+
+def episode_returns(
+    context: EstimatorContext, propensities: Propensities | None = None, notes: tuple[str, ...] = ()
+) -> EpisodeReturns:
+    """Compute the returns of all episodes that have all their rows, and their ratios where there are propensities."""
+    estimand, log, gamma = context.estimand, context.estimand.log, context.estimand.gamma
+    check_whole_episodes(estimand)
+    pieces = list(context.map_parts(part_returns, propensities))
+    episode, logs, length, plain, reweighted = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    for i in np.flatnonzero(episode[1:] == episode[:-1])[::-1]:  # from the end, so that chains add up
+        factor = gamma ** length[i]
+        plain[i] += factor * plain[i + 1]
+        reweighted[i] += factor * np.exp(min(logs[i], 700)) * reweighted[i + 1]
+        logs[i] += logs[i + 1]
+        length[i] += length[i + 1]
+    begins = run_starts(episode)
+    rows = begins[~np.isin(episode[begins], list(log.broken))]
+    if lacking := len(begins) - len(rows):
+        notes = (*notes, f"{lacking:,} episodes lack rows that were dropped and are left out")
+    if (cut := log.cut / log.episodes) > 0.01:
+        why = "of the episodes were cut off before they ended; what they would have earned is missing"
+        notes = (*notes, f"{cut:.0%} {why}")
+    ratio = np.exp(np.minimum(logs[rows], 700))
+    return EpisodeReturns(plain[rows], reweighted[rows], ratio, episode[rows], notes, cut <= 0.01)
+
+
+def part_returns(estimand: Estimand, propensities: Propensities | None, part: int) -> tuple[np.ndarray, ...]:
+    """Pieces of episodes: the episode, the log of the product of ratios, the length, Σγʲr and Σγʲρ₀…ρⱼr."""
+    pieces: list[tuple[np.ndarray, ...]] = [(np.zeros(0, int), *np.zeros((4, 0)))]
+    for batch in estimand.log.batches(part):
+        begins = run_starts(batch.episode)
+        length = np.diff(np.append(begins, len(batch)))
+        at = np.arange(len(batch)) - np.repeat(begins, length)
+        logs = np.zeros(len(batch))
+        if propensities is not None:
+            ratio = estimand.policy.density(batch.state, batch.action) / propensities(batch)
+            logs = np.log(ratio, out=np.full(len(ratio), _LOG_ZERO), where=ratio > 0)
+        up_to = np.cumsum(logs)
+        up_to -= np.repeat(up_to[begins] - logs[begins], length)
+        earned = estimand.gamma**at * batch.reward
+        sums = (np.add.reduceat(column, begins) for column in (earned, np.exp(np.minimum(up_to, 700)) * earned))
+        pieces.append((batch.episode[begins], np.add.reduceat(logs, begins), length, *sums))
+    return tuple(np.concatenate(column) for column in zip(*pieces, strict=True))
+
+
+@estimator("mean discounted return of the log (the behaviour's value)")
+def naive(context: EstimatorContext) -> ValueEstimate:
+    """v̂ = mean over episodes of Σγᵗr: no estimate of the target's value, but a yardstick for it."""
+    returns = episode_returns(context)
+    return returns.estimate(context, returns.plain, np.ones_like(returns.plain), comparable=False)

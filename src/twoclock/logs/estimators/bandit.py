@@ -9,13 +9,20 @@ mean reward so far that the variance of v̂ is least: a poor model then does no 
 from __future__ import annotations
 
 import functools
-from operator import attrgetter
 
 import numpy as np
 from jaxtyping import Float
 
-from twoclock.logs.estimators import FOLDS, DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
-from twoclock.logs.estimators.importance_sampling import Propensities, fit_propensities
+from twoclock.logs.estimators import (
+    FOLDS,
+    DoesNotApply,
+    EstimatorContext,
+    Propensities,
+    ValueEstimate,
+    effective_size,
+    estimator,
+)
+from twoclock.logs.estimators.importance_sampling import propensities_of
 from twoclock.logs.standard_error import interval, thin_errors
 from twoclock.logs.sufficient_stats import Estimand
 
@@ -128,10 +135,7 @@ def _rows(context: EstimatorContext, *, modelled: bool) -> BanditRows:
         raise DoesNotApply("it is for a bandit, episodes of one step; for longer ones take 'pdis', 'wis' or 'dr'")
     if estimand.start is not None:
         raise DoesNotApply("it can only speak of the states of the log; leave out `start`")
-    propensities: Propensities = attrgetter("propensity")
-    notes: tuple[str, ...] = ()
-    if log.propensities < log.rows:
-        propensities, notes = fit_propensities(context)
+    propensities, notes = propensities_of(context)
     thetas = np.zeros((estimand.features.size, FOLDS))
     if modelled:
         context.require_matrix()

@@ -18,12 +18,22 @@ import numpy as np
 from jaxtyping import Float
 
 from twoclock.logs.dataset import Batch
-from twoclock.logs.estimators import DoesNotApply, EstimatorContext, ValueEstimate, effective_size, estimator
+from twoclock.logs.diagnostics import THRESHOLDS, own_diagnostics
+from twoclock.logs.estimators import (
+    DoesNotApply,
+    EstimatorContext,
+    ValueEstimate,
+    effective_size,
+    estimator,
+    estimators,
+)
 from twoclock.logs.features import Crossed, Matrix, table_of, without_alike
 from twoclock.logs.linear_systems import solve_sparse
+from twoclock.logs.ope_result import PolicyEstimate
 from twoclock.logs.sufficient_stats import Estimand
 
 _HALF = 1 / 2
+_MOST_PATH, _PATH_LEFT = 5_000, 1e-3  # steps of the policy's path, and the mass below which the rest does not matter
 _Z = 3.0  # a mean ratio that differs from 1 by this many standard errors is not chance
 
 
@@ -94,6 +104,41 @@ def state_model(context: EstimatorContext) -> ValueEstimate:
 
 def _share(share: float) -> str:
     return f"{min(max(share, 0.0), 1.0):.1%}"
+
+
+def answer_large_table(context: EstimatorContext, compare: bool) -> PolicyEstimate | None:
+    """Take the model over states where a table has too many pairs for LSTD-Q, before its matrix is formed.
+
+    The share of the policy's path that leads to pairs without data needs no factorisation: the path is followed step by
+    step. Up to the limit of refusal LSTD-Q has an answer too, with a longer interval; it is taken if a check of the
+    model over states warns.
+    """
+    log = context.estimand.log
+    if log.propensities < log.rows:
+        return None
+    A, _, path = context.moments.total()
+    counts, outside = context.moments.C.diagonal(), max(0.0, 1.0 - float(path.sum()))
+    for _ in range(_MOST_PATH):
+        outside += float(path[counts == 0].sum())
+        visits = np.divide(path, counts, out=np.zeros(len(path)), where=counts > 0)
+        path = np.where(counts > 0, path, 0.0) - A.T @ visits
+        if not path.sum() > _PATH_LEFT:
+            break
+    limits = THRESHOLDS["outside"]
+    if outside <= limits.warning:
+        return None
+    share = f"{min(outside, 1.0):.1%} of the policy's discounted path leads to pairs that the log has no data for"
+    others = ["naive", "pdis", "wis"] if compare else []
+    found, refused = dict[str, ValueEstimate](), dict.fromkeys(["lstdq", "dr"] if compare else ["lstdq"], share)
+    for name in ("state_model", *others):
+        try:
+            found[name] = estimators()[name].estimate(context)
+        except DoesNotApply as error:
+            refused[name] = str(error)
+    checks = own_diagnostics(found["state_model"])
+    if outside <= limits.fatal and any(check.grade != "fine" for check in checks):
+        return None  # LSTD-Q has an answer
+    return PolicyEstimate(found, refused, checks, context.estimand.stream, np.zeros(0), None)
 
 
 class StateSums(NamedTuple):
