@@ -13,6 +13,7 @@ import pandas as pd
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
+from reproduction.experiments.logs_confirmed import confirmed
 from reproduction.experiments.logs_fresh import fresh, last
 from reproduction.experiments.logs_notes import judged, tails
 from reproduction.experiments.logs_unseen import unseen
@@ -142,7 +143,7 @@ def cases(quick: bool) -> dict[str, LogCase]:
             "target": world.target.tolist(), "behaviour": world.behaviour.tolist(), "longest": longest,
         }  # fmt: skip
         found[label] = LogCase(make, ESTIMATORS, 20 if quick else 500, about, title, episodes)
-    few = {*SLOW, *judged()}
+    few = {*SLOW, *judged(), *confirmed()}
     for name in QUICK if quick else every_setup():
         logs = 4 if quick else 40 if name in few else 100
         found[name] = LogCase(partial(_setup, name), {EVALUATE: "auto"}, logs, {"setup": name}, name)
@@ -155,7 +156,7 @@ def _setup(name: str) -> Setup:
 
 def every_setup() -> dict[str, Setup]:
     """The set-ups that checks were built on, those that they were not, bandits, tails of returns, and notes."""
-    return {**setups(), **unseen(), **fresh(), **last(), **tails(), **judged()}
+    return {**setups(), **unseen(), **fresh(), **last(), **tails(), **judged(), **confirmed()}
 
 
 def coverage(result: Result, unwarned: bool = False) -> Estimate:

@@ -24,7 +24,7 @@ from reproduction.experiments.logs_worlds import (
 from twoclock.models import Mdp
 
 
-def _named(world: Logged, names: list[str], episodes: int, steps: int, noise: float | Noise = 0.0) -> Setup:
+def named(world: Logged, names: list[str], episodes: int, steps: int, noise: float | Noise = 0.0) -> Setup:
     """Actions are text, whose order in the alphabet is not that of the world; states are text too."""
 
     def draw(seed: int) -> Columns:
@@ -252,7 +252,7 @@ def last() -> dict[str, Setup]:
     return {
         "stairs cut at 20, 120": finite(up, 120, 20),
         "stairs cut at 20, 500": finite(up, 500, 20),
-        "stairs, named, 250 × 30": _named(up, ["rest", "climb"], 250, 30),
+        "stairs, named, 250 × 30": named(up, ["rest", "climb"], 250, 30),
         "help desk, 50 × 80": finite(desk, 50, 80),
         "help desk, 250 × 80": finite(desk, 250, 80),
         "trap, 80 × 40": finite(caught, 80, 40),
@@ -272,8 +272,8 @@ def fresh() -> dict[str, Setup]:
     bandit = Logged(Mdp(hay.mdp.P, np.arange(160.0).reshape(40, 4) % 7, 0.0), hay.start, hay.behaviour, hay.target)
     tiles: Any = tc.logs.features.Tiles(tilings=4, bins=5)
     return {
-        "rented cars, named, 80 × 30": _named(lot, ["stay", "fetch"], 80, 30),
-        "rented cars, named, 300 × 30": _named(lot, ["stay", "fetch"], 300, 30),
+        "rented cars, named, 80 × 30": named(lot, ["stay", "fetch"], 80, 30),
+        "rented cars, named, 300 × 30": named(lot, ["stay", "fetch"], 300, 30),
         "ladder cut at 25, 150": finite(up, 150, 25),
         "ladder cut at 25, 600": finite(up, 600, 25),
         "call centre, 60 × 60": finite(calls, 60, 60),

@@ -26,7 +26,7 @@ def files(tmp_path, monkeypatch):
 def test_the_command_reads_a_file_and_writes_a_report(files, capsys, tmp_path):
     assert cli.main([*files, "--policy", "mine.py:pi", "mine.py:uniform", "--report", "out"]) == 0
     out = capsys.readouterr().out
-    assert "The policy 'pi' is worth" in out
+    assert ", the policy 'pi' is worth" in out
     assert "uniform − pi:" in out
     assert {"report.html", "spec.json", "table.csv", "value.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()

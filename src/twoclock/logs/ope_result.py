@@ -187,7 +187,7 @@ class Value:
             raise InputError(f"`v` has several policies; write v[name].{asked}(…)")
         if not self.returns:
             raise InputError(
-                f"`v.{asked}` needs whole episodes with propensities; read the log with propensity=…, or estimate them "
+                f"`v.{asked}` needs whole episodes, none cut off, with propensities; read the log with propensity=…, or estimate them "
                 "with estimator=['lstdq', 'wis'], and leave out `start`"
             )
         return next(iter(self.returns.values()))
