@@ -79,7 +79,7 @@ def test_quantiles_and_cvar_cover():
     [
         (lambda v: v.quantile(0.001), "effective episodes in the tail"),
         (lambda v: v.quantile(2), r"`p` must lie in \(0, 1\)"),
-        (lambda v: v["cut"].quantile(0.1), "needs whole episodes with propensities"),
+        (lambda v: v["cut"].quantile(0.1), "needs whole episodes, none cut off, with propensities"),
     ],
 )
 def test_what_returns_cannot_say_is_refused_in_one_line(ask, words):

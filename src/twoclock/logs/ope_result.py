@@ -187,8 +187,8 @@ class Value:
             raise InputError(f"`v` has several policies; write v[name].{asked}(…)")
         if not self.returns:
             raise InputError(
-                f"`v.{asked}` needs whole episodes, none cut off, with propensities; read the log with propensity=…, or estimate them "
-                "with estimator=['lstdq', 'wis'], and leave out `start`"
+                f"`v.{asked}` needs whole episodes, none cut off, with propensities; read the log with "
+                "propensity=…, or estimate them with estimator=['lstdq', 'wis'], and leave out `start`"
             )
         return next(iter(self.returns.values()))
 
