@@ -24,15 +24,5 @@ from twoclock.codegen.compiler import CompilerError, compile_text
 from twoclock.codegen.ir import CodegenError, Unsupported
 from twoclock.codegen.templates import CodeTarget
 
-__all__ = [
-    "CodeTarget",
-    "CodegenError",
-    "CompilerError",
-    "Example",
-    "ProgramSource",
-    "UncheckedStep",
-    "Unsupported",
-    "compile_text",
-    "generate",
-    "generate_few",
-]
+__all__ = ["CodeTarget", "Example", "ProgramSource", "UncheckedStep", "generate", "generate_few"]
+__all__ += ["CodegenError", "CompilerError", "Unsupported", "compile_text"]

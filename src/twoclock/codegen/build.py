@@ -7,9 +7,10 @@ arrays of methods or seeds differ, its own numbers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
@@ -96,7 +97,8 @@ def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) ->
     traced = _trace(lane, example)
     while True:
         try:
-            return _generate_short(traced, example, target, _ProgramWriter.write)
+            writer = functools.partial(_ProgramWriter, traced, example, target)
+            return first_short_enough(_TRIES, lambda *limits: writer(*limits).write())  # noqa: B023
         except _StackTooLarge:
             if target.width == 1:
                 raise Unsupported("a lane's state is too large for the stack") from None
@@ -108,8 +110,8 @@ def generate_few(lane: Callable[..., Tree], example: Example, lanes: int) -> Pro
 
     Other threads of a block compute ahead what does not depend on the state. Raise ``Unsupported`` if that is nothing.
     """
-    traced, target = _trace(lane, example), CodeTarget(cuda=True)
-    return _generate_short(traced, example, target, lambda writer: writer.write_few(lanes))
+    writer = functools.partial(_ProgramWriter, _trace(lane, example), example, CodeTarget(cuda=True))
+    return first_short_enough(_TRIES, lambda *limits: writer(*limits).write_few(lanes))
 
 
 def _trace(lane: Callable[..., Tree], example: Example) -> ClosedJaxpr:
@@ -139,13 +141,12 @@ class _StackTooLarge(Exception):
     pass
 
 
-def _generate_short(
-    traced: ClosedJaxpr, example: Example, target: CodeTarget, write: Callable[[_ProgramWriter], T]
-) -> T:
-    for tried in _TRIES[:-1]:
+def first_short_enough(tries: Sequence[tuple[int, int]], write: Callable[[int, int], T]) -> T:
+    """What is written with the first limits that suffice: entries up to which arrays are scalars, and lines of C."""
+    for tried in tries[:-1]:
         with contextlib.suppress(ProgramTooLong):
-            return write(_ProgramWriter(traced, example, target, *tried))
-    return write(_ProgramWriter(traced, example, target, *_TRIES[-1]))
+            return write(*tried)
+    return write(*tries[-1])
 
 
 class _ProgramWriter:

@@ -181,7 +181,7 @@ class BinaryCache:
         digest = hashlib.sha256(program.read_bytes()).hexdigest()
         program.chmod(0o700)
         os.replace(program, self.path(key))
-        self._write(key, digest)
+        os.replace(self._write(digest.encode()), self._note(key))
         with contextlib.suppress(OSError):
             found = [(p.stat(), p) for p in self.folder.glob(f"*{self.suffix}") if self._note(p.stem).exists()]
             total = sum(of.st_size for of, _ in found)
@@ -191,10 +191,7 @@ class BinaryCache:
                     total -= of.st_size
 
     def add_bytes(self, key: str, program: bytes) -> None:
-        handle, name = tempfile.mkstemp(dir=self.folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(program)
-        self.add(key, Path(name))
+        self.add(key, self._write(program))
 
     def delete(self, key: str) -> None:
         for path in (self._note(key), self.path(key)):
@@ -209,7 +206,8 @@ class BinaryCache:
 
     def mark_checked(self, key: str) -> None:
         with contextlib.suppress(OSError, IndexError):
-            self._write(key, f"{self._note(key).read_text().split()[0]} checked")
+            words = f"{self._note(key).read_text().split()[0]} checked"
+            os.replace(self._write(words.encode()), self._note(key))
 
     def make_folder(self) -> Path:
         """Make a folder to compile in; delete those that a killed process has left behind."""
@@ -224,11 +222,12 @@ class BinaryCache:
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.sha256"
 
-    def _write(self, key: str, words: str) -> None:
+    def _write(self, content: bytes) -> Path:
+        """Write a new file, to be moved to its name once it is whole."""
         handle, name = tempfile.mkstemp(dir=self.folder)
-        with os.fdopen(handle, "w") as file:
-            file.write(words)
-        os.replace(name, self._note(key))
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        return Path(name)
 
 
 def open_cache() -> BinaryCache:

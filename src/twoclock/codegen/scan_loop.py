@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any
@@ -145,9 +146,7 @@ def _backward(loop: Loop, length: int, residuals: Tree, cotangents: tuple[Tree, 
     consts, carries, xs, wanted = residuals
     d_carry, d_ys = (
         tuple(_instantiate(d) for d, aval in zip(part, avals, strict=True) if _is_real(aval))
-        for part, avals in zip(
-            cotangents, (loop.step.out_avals[: loop.carries], loop.step.out_avals[loop.carries :]), strict=True
-        )
+        for part, avals in zip(cotangents, _cut(loop.step.out_avals, loop.carries), strict=True)
     )
     sums = tuple(jnp.zeros(c.shape, c.dtype) for c, want in zip(consts, wanted[0], strict=True) if want)
     backward = _pulled_back(loop, wanted)
@@ -181,19 +180,14 @@ def _pulled_back(loop: Loop, wanted: _Wanted) -> Loop:
     cut, kept = loop.consts + loop.carries, jaxpr_as_fun(loop.step)
     asked = [*wanted[0], *(_is_real(a) for a in avals[loop.consts : cut]), *wanted[1]]
     reals = [i for i, a in enumerate(loop.step.out_avals) if _is_real(a)]
-    d_carry = [a for a in loop.step.out_avals[: loop.carries] if _is_real(a)]
-    d_ys = [a for a in loop.step.out_avals[loop.carries :] if _is_real(a)]
+    d_carry, d_ys = (list(filter(_is_real, part)) for part in _cut(loop.step.out_avals, loop.carries))
     sums = [a for a, want in zip(avals[: loop.consts], wanted[0], strict=True) if want]
 
     def step(*values: Any) -> list[Any]:
-        consts, rest = values[: loop.consts], values[loop.consts :]
-        d_after, totals, rest = (
-            rest[: len(d_carry)],
-            rest[len(d_carry) : len(d_carry) + len(sums)],
-            rest[len(d_carry) + len(sums) :],
+        consts, d_after, totals, rows, d_out = _cut(
+            values, loop.consts, len(d_carry), len(sums), len(avals) - loop.consts
         )
-        inputs = [*consts, *rest[: len(avals) - loop.consts]]
-        d_out = rest[len(avals) - loop.consts :]
+        inputs = [*consts, *rows]
 
         def real_part(*some: Any) -> list[Any]:
             given = iter(some)
@@ -201,9 +195,8 @@ def _pulled_back(loop: Loop, wanted: _Wanted) -> Loop:
             return [out[i] for i in reals]
 
         _, pull = jax.vjp(real_part, *(value for ask, value in zip(asked, inputs, strict=True) if ask))
-        d_in = list(pull([*d_after, *d_out]))
-        new = [total + d for total, d in zip(totals, d_in[: len(sums)], strict=True)]
-        return [*d_in[len(sums) : len(sums) + len(d_carry)], *new, *d_in[len(sums) + len(d_carry) :]]
+        d_sums, d_before, d_rows = _cut(pull([*d_after, *d_out]), len(sums), len(d_carry))
+        return [*d_before, *(total + d for total, d in zip(totals, d_sums, strict=True)), *d_rows]
 
     shapes = [*avals[: loop.consts], *d_carry, *sums, *avals[loop.consts :], *d_ys]
     traced = jax.make_jaxpr(step)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in shapes))
@@ -217,6 +210,12 @@ def _derived(step: ClosedJaxpr, consts: int, carries: int, reverse: bool) -> Loo
     except CodegenError as reason:
         warnings.warn(f"the derivative of scan runs as lax.scan, because {reason}", ScanWarning, stacklevel=2)
         return Loop(step, consts, carries, reverse)
+
+
+def _cut(values: Sequence[Any], *counts: int) -> list[Sequence[Any]]:
+    """Parts of these lengths, and the rest."""
+    ends = [0, *itertools.accumulate(counts), len(values)]
+    return [values[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def _is_real(value: Any) -> bool:

@@ -6,7 +6,6 @@ memory that each call allocates. A call with leading batch axes, which ``jax.vma
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from twoclock.codegen.arrays import Array, ArrayBuilder, ShapedType, Strided, Value
-from twoclock.codegen.build import store_states
+from twoclock.codegen.build import first_short_enough, store_states
 from twoclock.codegen.c_printer import Printer
-from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, ProgramTooLong, Unsupported, c_type
+from twoclock.codegen.ir import STORED_TYPES, Buffer, Builder, Unsupported, c_type
 from twoclock.codegen.lower import Lowering
 from twoclock.codegen.templates import special_functions
 
@@ -82,10 +81,7 @@ def generate_scan(step: ClosedJaxpr, consts: int, carries: int, reverse: bool) -
         carries: the number of inputs and of outputs that are the carry.
         reverse: whether the steps go from the last x to the first.
     """
-    for tried in _TRIES[:-1]:
-        with contextlib.suppress(ProgramTooLong):
-            return _ScanWriter(step, consts, carries, reverse, *tried).write()
-    return _ScanWriter(step, consts, carries, reverse, *_TRIES[-1]).write()
+    return first_short_enough(_TRIES, lambda *limits: _ScanWriter(step, consts, carries, reverse, *limits).write())
 
 
 class _ScanWriter:
