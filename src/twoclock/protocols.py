@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
@@ -136,6 +136,16 @@ class Problem(ABC):
     def knows(self, member: str) -> bool:
         """Whether the problem defines an optional member itself."""
         return getattr(type(self), member) is not getattr(Problem, member)
+
+
+def forwarded(part: str, *names: str) -> Iterator[Callable[..., Any]]:
+    """Methods that call those of a field: ``h, measure = forwarded("problem", "h", "measure")`` in a class.
+
+    Args:
+        part: the name of the field.
+        names: the names of its methods.
+    """
+    return ((lambda self, *args, name=name: getattr(getattr(self, part), name)(*args)) for name in names)
 
 
 # A problem, or a function of a key that makes one, so that each seed has its own instance.

@@ -228,7 +228,7 @@ def test_the_inputs_of_algorithm_2_are_where_a_run_starts():
     for wrong, words in (
         ({"Omega0": np.eye(3)}, "`Omega0` must be a symmetric matrix"),
         ({"Omega0": np.triu(np.ones((5, 5)))}, "`Omega0` must be .* got one that is not symmetric"),
-        ({"x0": [1.0]}, "`x0` must have one entry per state"),
+        ({"x0": [1.0]}, r"`x0` must have the shape \(3,\), one entry per state"),
         ({"J0": np.nan}, "`J0`"),
     ):
         with pytest.raises(tc.InputError, match=words):

@@ -198,7 +198,7 @@ GOOD = parts()
         ({"ridge": 0.1}, r"`ridge` belongs to operator 'tdrc', got operator 'tdc'"),
         ({"operator": "tdrc", "ridge": -1.0}, r"`ridge` must be a finite number of at least 0, got -1"),
         ({"factor": 0.0}, r"`factor` must be a finite number above 0, got 0"),
-        ({"theta0": np.zeros(2)}, r"`theta0` must have one entry per feature, the shape \(3,\), got \(2,\)"),
+        ({"theta0": np.zeros(2)}, r"`theta0` must have the shape \(3,\), one entry per feature, got \(2,\)"),
         ({"weights": np.ones(S)}, r"`weights` must be a distribution over the 5 states"),
         ({"weights": np.ones(S) / S, "sampling": "markov"}, r"`weights` are for sampling 'iid'"),
     ],

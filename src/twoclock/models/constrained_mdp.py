@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, check_dense, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.models.successors import PolicyEquations, Successors
+from twoclock.models.successors import PolicyEquations, Successors, pair_moves
 from twoclock.protocols import InputError
 from twoclock.validation import number
-from twoclock.validation.arrays import as_array
+from twoclock.validation.arrays import shaped
 
 Policy = Float[np.ndarray, "s a"]
 _ROUNDING = 1e-9  # costs that differ by less, relative to their size, are equal
@@ -122,11 +122,7 @@ def constrained_soft(
             f"`mdp` must have gamma < 1 everywhere, got {mdp.gamma.max():g}: costs that are never discounted may add "
             "up without end; take a gamma such as 0.99"
         )
-    c = as_array("cost", cost)
-    if c.shape not in (mdp.P.shape[:2], mdp.P.shape):
-        raise InputError(
-            f"`cost` must have the shape {mdp.P.shape[:2]} or {mdp.P.shape} to go with the MDP, got {c.shape}"
-        )
+    c = shaped("cost", cost, mdp.P.shape[:2], mdp.P.shape, which=" to go with the MDP")
     r, c3 = (table if table.ndim == 3 else table[:, :, None] for table in (mdp.r, c))
     either = np.broadcast_to(np.abs(r) + np.abs(c3), mdp.P.shape)
     soft = Mdp(mdp.P, either, mdp.gamma, mdp.successors).soft(temp, start)
@@ -276,9 +272,8 @@ def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, le
 
 def _balance(P: Float[np.ndarray, "s a k"], successors: Successors | None) -> Any:
     """The sparse matrix that takes x(s, a) to Σ_a x(s, a) − Σ (γP)x in every state."""
-    from scipy.sparse import csr_array, eye_array, kron
+    from scipy.sparse import eye_array, kron
 
-    states, actions, width = P.shape
-    ahead = np.tile(np.arange(states), states * actions) if successors is None else np.ravel(successors)
-    moves = csr_array((P.ravel(), ahead, np.arange(0, P.size + 1, width)), shape=(states * actions, states))
-    return (kron(eye_array(states), np.ones((1, actions))) - moves.T).tocsr()
+    states, actions, _ = P.shape
+    ahead = np.tile(np.arange(states), states * actions) if successors is None else np.asarray(successors)
+    return (kron(eye_array(states), np.ones((1, actions))) - pair_moves(P, ahead).T).tocsr()

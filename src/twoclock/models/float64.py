@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.protocols import InputError
 from twoclock.validation import check_process
-from twoclock.validation.arrays import as_array
+from twoclock.validation.arrays import as_array, shaped
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +54,4 @@ def _double(leaf: object) -> np.ndarray:
 
 def read_argument(name: str, value: object, shape: tuple[int, ...] | None) -> np.ndarray:
     """Check an argument of a closed form, which may be infinite, and return it in float64."""
-    new = as_array(name, value, finite=False)
-    if shape is not None and new.shape != shape:
-        raise InputError(f"`{name}` must have the shape {shape}, got {new.shape}")
-    return new
+    return as_array(name, value, finite=False) if shape is None else shaped(name, value, shape, finite=False)

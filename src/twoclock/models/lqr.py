@@ -188,7 +188,7 @@ class Lqr:
     @in_float64
     def Omega(self, K: Gain) -> Both:
         """Ω_K: zᵀΩ_Kz is, up to a constant, the relative value of z = (x, u) if u = −Kx afterwards."""
-        ab = self._ab()
+        ab = self.both
         return self._cost() + ab.T @ self.P(K) @ ab
 
     @in_float64
@@ -233,7 +233,7 @@ class Lqr:
         """
         # With z' = Lz + η the constant terms of the fourth moments cancel by stationarity.
         Sigma, C = self.covariance(K, sigma), self._cost()
-        L = self._feedback(K) @ self._ab()
+        L = self._feedback(K) @ self.both
         return 2 * Sigma @ (Omega - L.T @ Omega @ L - C) @ Sigma + (J - jnp.sum(C * Sigma)) * Sigma
 
     @in_float64
@@ -251,7 +251,7 @@ class Lqr:
         # An orthonormal basis of the symmetric matrices, in svec's order.
         unit[each, row, column] = unit[each, column, row] = np.where(row == column, 1.0, np.sqrt(0.5))
         basis = jnp.asarray(unit, Sigma.dtype)
-        L = self._feedback(K) @ self._ab()
+        L = self._feedback(K) @ self.both
         image = jax.vmap(lambda X: 2 * Sigma @ (X - L.T @ X @ L) @ Sigma)(basis)
         T = jnp.tensordot(basis, image, axes=[[1, 2], [1, 2]])
         svec = functools.partial(jnp.tensordot, basis, axes=[[1, 2], [0, 1]])
@@ -298,7 +298,9 @@ class Lqr:
                 x[k + 1] = self.A @ x[k] + self.B @ u[k] + disturbance[k]
         return x, u, np.sum(x @ self.Q * x, axis=1) + np.sum(u @ self.R * u, axis=1)
 
-    def _ab(self) -> jax.Array:
+    @property
+    def both(self) -> jax.Array:
+        """[A B], in JAX."""
         return jnp.concatenate([jnp.asarray(self.A), jnp.asarray(self.B)], axis=1)
 
     def _cost(self) -> jax.Array:

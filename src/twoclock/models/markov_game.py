@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from twoclock.models.float64 import in_float64
 from twoclock.models.mdp import read_start
-from twoclock.models.soft_mdp import LEAST, SoftMdp
+from twoclock.models.soft_mdp import LEAST, SoftMdp, log_softmax
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import number
-from twoclock.validation.arrays import Array, Number, as_array, check_distributions
+from twoclock.validation.arrays import Array, Number, as_array, check_distributions, shaped
 
 States = Float[Array, " s"]
 First = Float[Array, "s a"]
@@ -80,17 +80,15 @@ class MarkovGame:
     start: Annotated[Any, Float[np.ndarray, " s"]] = None
 
     def __post_init__(self) -> None:
-        P, R = as_array("P", self.P), as_array("R", self.R)
+        P = as_array("P", self.P)
         if P.ndim != 4 or P.shape[0] != P.shape[3] or 0 in P.shape:
             raise InputError(
                 f"`P` must have the shape (states, actions, actions of the minimiser, states), got {P.shape}; a matrix "
                 "game has one state, np.ones((1, a, b, 1))"
             )
-        if R.shape not in (P.shape[:3], P.shape):
-            raise InputError(f"`R` must have the shape {P.shape[:3]} or {P.shape} to go with `P`, got {R.shape}")
         for name, value in (
             ("P", check_distributions("P", P, "P[s, a, b]")),
-            ("R", R),
+            ("R", shaped("R", self.R, P.shape[:3], P.shape, which=" to go with `P`")),
             ("gamma", np.float64(number("gamma", self.gamma, 0, 1, below=True))),
             ("start", read_start(self.start, len(P))),
         ):
@@ -261,7 +259,7 @@ def _solve_soft(M: Games, temp: float) -> tuple[*Saddles, Float[np.ndarray, " n"
 
 def _answer(M: Games, log_phi: np.ndarray, tau: float) -> np.ndarray:
     """log π of the best answer to φ."""
-    return _log_softmax(np.einsum("nab,nb->na", M, np.exp(log_phi)) / tau)
+    return log_softmax(np.einsum("nab,nb->na", M, np.exp(log_phi)) / tau)
 
 
 def _newton(M: Games, log_phi: np.ndarray, tau: float) -> tuple[np.ndarray, float]:
@@ -277,11 +275,11 @@ def _newton(M: Games, log_phi: np.ndarray, tau: float) -> tuple[np.ndarray, floa
     system[:, :b, b] = system[:, b, :b] = root
     right = np.concatenate([-root * slope, np.zeros((n, 1))], axis=1)
     d = root * np.linalg.solve(system, right[:, :, None])[:, :b, 0]
-    whole = _log_softmax(-(against + np.einsum("nbc,nc->nb", curvature, d)) / tau)
+    whole = log_softmax(-(against + np.einsum("nbc,nc->nb", curvature, d)) / tau)
     now, fall = _objective(M, log_phi, tau), np.sum(slope * d, axis=1)
     step, rounding = np.ones(n), 4 * _EPS * (np.abs(M).max(axis=(1, 2)) + tau * np.log(b))
     for _ in range(40):
-        new = _log_softmax(log_phi + step[:, None] * (whole - log_phi))
+        new = log_softmax(log_phi + step[:, None] * (whole - log_phi))
         worse = _objective(M, new, tau) > now + 1e-4 * step * fall + rounding
         if not worse.any():
             break
@@ -296,11 +294,6 @@ def _objective(M: Games, log_phi: np.ndarray, tau: float) -> np.ndarray:
     most = scores.max(axis=1)
     conceded = most + np.log(np.exp(scores - most[:, None]).sum(axis=1))
     return tau * (conceded + np.sum(phi * log_phi, axis=1))
-
-
-def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    below = np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST)
-    return below - np.log(np.exp(below).sum(axis=1, keepdims=True))
 
 
 def _solve_linear(M: Games) -> Saddles:

@@ -23,7 +23,7 @@ from twoclock.models.successors import (
 )
 from twoclock.protocols import InputError, Scalar, pytree
 from twoclock.validation import check_memory, number, short_repr
-from twoclock.validation.arrays import as_array, check_distribution, check_distributions
+from twoclock.validation.arrays import as_array, check_distribution, check_distributions, shaped
 
 Policy = Float[np.ndarray, "s a"]
 States = Float[np.ndarray, " s"]
@@ -79,8 +79,7 @@ class Mdp:
         P = check_distributions("P", P, "P[s, a]")
         if listed:
             object.__setattr__(self, "successors", check_successors(self.successors, P.shape))
-        if r.shape not in (P.shape[:2], P.shape):
-            raise InputError(f"`r` must have the shape {P.shape[:2]} or {P.shape} to go with `P`, got {r.shape}")
+        r = shaped("r", r, P.shape[:2], P.shape, which=" to go with `P`")
         try:
             np.broadcast_to(gamma, P.shape)
         except ValueError:
@@ -268,10 +267,7 @@ class Mdp:
         return visits / visits.sum()
 
     def _pairs(self, name: str, value: ArrayLike) -> Policy:
-        pairs, shape = as_array(name, value), (self.states, self.actions)
-        if pairs.shape != shape:
-            raise InputError(f"`{name}` must have the shape {shape} (states, actions), got {pairs.shape}")
-        return pairs
+        return shaped(name, value, (self.states, self.actions), which=" (states, actions)")
 
     def _logits(self, policy: ArrayLike) -> Policy:
         pi = self.policy(policy)

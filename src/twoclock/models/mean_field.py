@@ -14,7 +14,7 @@ from twoclock.models.mdp import Mdp, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
 from twoclock.protocols import InputError, checked, pytree
 from twoclock.validation import number
-from twoclock.validation.arrays import Number, as_array, finite_number, not_negative, positive
+from twoclock.validation.arrays import Number, finite_number, positive, shaped
 
 Real = Annotated[Any, Number]  # a plain number; an array where the model is part of a program
 Pair = tuple[Number, Number]
@@ -56,12 +56,12 @@ class LinearQuadraticField:
     2022.
     """
 
-    c1: Real = checked(not_negative, default=0.25)
+    c1: Real = checked(finite_number, 0, default=0.25)
     c2: Real = checked(finite_number, default=1.5)
-    c3: Real = checked(not_negative, default=0.5)
+    c3: Real = checked(finite_number, 0, default=0.5)
     c4: Real = checked(finite_number, default=0.6)
     c5: Real = checked(finite_number, default=1.0)
-    sigma: Real = checked(not_negative, default=0.3)
+    sigma: Real = checked(finite_number, 0, default=0.3)
     dt: Real = checked(positive, default=0.1)
     rate: Real = checked(positive, default=1.0)
     explore: Real = checked(positive, default=1.0)
@@ -185,9 +185,7 @@ class FiniteField:
 
     def __init__(self, mdp: Mdp, crowd: ArrayLike, temp: float = 0.1) -> None:
         self.mdp, self.temp = check_mdp(mdp), number("temp", temp, 0, above=True)
-        self.crowd = as_array("crowd", crowd)
-        if self.crowd.shape != (mdp.states, mdp.states):
-            raise InputError(f"`crowd` must have the shape {(mdp.states, mdp.states)}, got {self.crowd.shape}")
+        self.crowd = shaped("crowd", crowd, (mdp.states, mdp.states))
         largest = np.abs(self.crowd).max()
         if largest > _LARGEST_CROWD:
             raise InputError(f"`crowd` must be at most {_LARGEST_CROWD:g} in size, got {largest:.3g}; change its unit")

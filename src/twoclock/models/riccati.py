@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from twoclock.protocols import Scalar, checked, pytree
-from twoclock.validation.arrays import Array, MatrixLike, not_negative, positive, square_matrix
+from twoclock.validation.arrays import Array, MatrixLike, finite_number, positive, square_matrix
 
 Matrix = jax.Array
 Series = tuple[Matrix, Matrix, jax.Array]
@@ -114,7 +114,7 @@ class CertaintyEquivalence:
 
     Q: MatrixLike = checked(square_matrix)
     R: MatrixLike = checked(square_matrix)
-    sigma: Scalar = checked(not_negative, default=1.0)
+    sigma: Scalar = checked(finite_number, 0, default=1.0)
     ridge: Scalar = checked(positive, default=1e-6)
 
     @property

@@ -18,7 +18,7 @@ from twoclock.models.successors import LOST, SMALL, PolicyEquations, Successors
 from twoclock.protocols import InputError, PyTree, Scalar, checked, pytree
 from twoclock.tree_math import pinv
 from twoclock.validation import check_size, number, short_repr, whole
-from twoclock.validation.arrays import Array, Number, State, Vector, as_array, not_negative
+from twoclock.validation.arrays import Array, Number, State, Vector, as_array, finite_number
 
 States = Float[Array, " s"]
 Pairs = Float[Array, "s a"]
@@ -244,7 +244,7 @@ class SoftMdp:
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    behind = logits - logits.max(axis=1, keepdims=True)
+    behind = np.maximum(logits - logits.max(axis=1, keepdims=True), LEAST)
     return behind - np.log(np.exp(behind).sum(axis=1, keepdims=True))
 
 
@@ -375,7 +375,7 @@ class EmpiricalMdp:
     states: int = checked(whole, static=True)
     actions: int = checked(whole, static=True)
     gamma: Scalar = checked(lambda what, value: np.float64(number(what, value, 0, 1, below=True)), default=0.9)
-    temp: Scalar = checked(not_negative, default=0.1)
+    temp: Scalar = checked(finite_number, 0, default=0.1)
 
     def __post_init__(self) -> None:
         check_size("`states`, `actions`", self.states * self.states * self.actions)

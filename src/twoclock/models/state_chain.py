@@ -132,10 +132,7 @@ def solve_krylov(matvec: Map, transposed: Map, right: States, size: Map) -> jax.
 
     other = total if size is largest else largest
     answer: jax.Array = jax.lax.custom_linear_solve(
-        matvec,
-        jnp.asarray(right),
-        lambda apply, b: solve(apply, b, size),
-        lambda _, b: solve(transposed, b, other),
+        matvec, jnp.asarray(right), lambda apply, b: solve(apply, b, size), lambda _, b: solve(transposed, b, other)
     )
     return answer
 

@@ -117,13 +117,18 @@ def check_successors(value: Any, shape: tuple[int, ...]) -> Int32[np.ndarray, "s
     return given.astype(np.int32)
 
 
-def sparse_chain(table: Slots, successors: Int32[np.ndarray, "s a k"]) -> Any:
-    """The chain Σ over actions and successors of a table, as a sparse matrix."""
+def pair_moves(table: Slots, successors: np.ndarray) -> Any:
+    """The moves of a table from each pair (s, a) to the states, as a sparse matrix."""
     from scipy.sparse import csr_array  # slow to load, and seldom needed
 
     states, actions, width = table.shape
-    starts = np.arange(0, table.size + 1, actions * width)
-    chain = csr_array((table.ravel(), successors.ravel(), starts), shape=(states, states))
+    starts = np.arange(0, table.size + 1, width)
+    return csr_array((table.ravel(), successors.ravel(), starts), shape=(states * actions, states))
+
+
+def sparse_chain(table: Slots, successors: Int32[np.ndarray, "s a k"]) -> Any:
+    """The chain Σ over actions and successors of a table, as a sparse matrix."""
+    chain = pair_moves(table.reshape(len(table), 1, -1), successors)
     chain.sum_duplicates()
     chain.eliminate_zeros()
     return chain
@@ -238,12 +243,8 @@ class PolicyEquations:
     """
 
     def __init__(self, table: Slots, successors: Int32[np.ndarray, "s a k"]) -> None:
-        from scipy.sparse import csr_array  # slow to load, and seldom needed
-
         self.table, self.successors = np.asarray(table), np.asarray(successors)
-        states, actions, width = self.table.shape
-        starts = np.arange(0, self.table.size + 1, width)
-        self._moves = csr_array((self.table.ravel(), self.successors.ravel(), starts), shape=(states * actions, states))
+        self._moves = pair_moves(self.table, self.successors)
         self._equations = SparseEquations("the values")
 
     def ahead(self, V: np.ndarray) -> np.ndarray:
@@ -277,9 +278,4 @@ class PolicyEquations:
         return self._equations.solve(self._leave(pi), start, guess, accuracy, transposed=True)
 
     def _leave(self, pi: np.ndarray) -> Any:
-        from scipy.sparse import csr_array  # slow to load, and seldom needed
-
-        states, actions, width = self.table.shape
-        starts = np.arange(0, self.table.size + 1, actions * width)
-        weights = (pi[:, :, None] * self.table).ravel()
-        return identity(states) - csr_array((weights, self.successors.ravel(), starts), shape=(states, states))
+        return identity(len(pi)) - sparse_chain(pi[:, :, None] * self.table, self.successors)

@@ -11,15 +11,15 @@ from jaxtyping import Float, UInt32
 from numpy.typing import ArrayLike
 
 from twoclock.models.average_reward import AverageReward
-from twoclock.models.mdp import Mdp, check_dense, check_mdp, read_features
+from twoclock.models.mdp import Mdp, check_dense, check_mdp
 from twoclock.models.soft_mdp import Pairs
-from twoclock.problems.entropy_mdp import Critic, SoftOperators, Step, Theta
-from twoclock.protocols import InputError, Key, Problem, pytree, static
+from twoclock.problems.entropy_mdp import Critic, SoftOperators, Step, Theta, read_actor
+from twoclock.protocols import InputError, Key, Problem, forwarded, pytree, static
 from twoclock.sampling.alias import choose, lookup, numpy_alias_table
 from twoclock.sampling.transitions import entry, next_state
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_size, choice, number, whole
-from twoclock.validation.arrays import Array, Number, State, Words, as_array
+from twoclock.validation.arrays import Array, Number, State, Words
 
 __all__ = ["AverageRewardProblem", "access_control", "average_reward", "river_swim"]
 
@@ -69,6 +69,7 @@ class AverageRewardProblem(Problem):
     features: Float[Array, "s c"] | None = None
     policy_features: Float[Array, "s a d"] | None = None
     sampling: str = static(default="markov")
+    F, G = forwarded("gain_operators", "F", "G")
 
     def init(self, key: Key) -> tuple[Theta, Levels, State | None]:
         theta = jnp.asarray(self.theta0)
@@ -89,11 +90,10 @@ class AverageRewardProblem(Problem):
         t = next_state(self.truth.soft.successors, s, a, k)
         return Step(s, a, t, entry(self.r, s, a, k), None, None), None if env is None else t
 
-    def F(self, theta: Theta, omega: Levels, x: Step) -> Theta:
-        return GainOperators(self.operators).F(theta, omega, x)
-
-    def G(self, theta: Theta, omega: Levels, x: Step) -> Levels:
-        return GainOperators(self.operators).G(theta, omega, x)
+    @property
+    def gain_operators(self) -> GainOperators:
+        """F and G, which see samples and no tables."""
+        return GainOperators(self.operators)
 
     @property
     def operators(self) -> SoftOperators:
@@ -142,7 +142,7 @@ class AverageRewardProblem(Problem):
         known, V = self.truth.evaluate(logits), self.operators.values(values)
         off = V - known.bias  # δ is the error of V: the true values would leave J_θ − gain
         ahead = self.truth.chain(logits) @ off
-        pull = -known.law * (known.gain - gain - GainOperators(self.operators).level(values) + ahead - off)
+        pull = -known.law * (known.gain - gain - self.gain_operators.level(values) + ahead - off)
         return gain - known.gain, pull if self.features is None else pull @ jnp.asarray(self.features)
 
     def measure(self, theta: Theta, omega: Levels) -> dict[str, Number]:
@@ -208,19 +208,12 @@ def average_reward(
             f"`mdp` mixes too slowly: the best gain is known to ±{best.width / 2:.1g} only after a million iterations; "
             "check P for probabilities that are almost 0"
         )
-    pairs = mdp.states, mdp.actions
-    Phi = None if features is None else read_features("features", features, mdp.states)
+    Phi, Psi, theta = read_actor(mdp, features, policy_features, theta0)
     if Phi is not None and np.linalg.matrix_rank(np.column_stack([Phi, np.ones(mdp.states)])) <= Phi.shape[1]:
         raise InputError(
             "`features` must be independent of each other and of the constant, which differential values leave open; "
             "leave one out, or take each less its value in one state and drop those that are then zero"
         )
-    Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
-    shape = pairs if Psi is None else Psi.shape[2:]
-    theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
-    if theta.shape != shape:
-        what = "one entry per policy feature" if Psi is not None else "(states, actions)"
-        raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
     first, after = numpy_alias_table(mdp.start_law(start)), numpy_alias_table(mdp.P)
     r = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None]
     return AverageRewardProblem(theta, first, after, r, truth, best.gain, Phi, Psi, sampling)

@@ -15,7 +15,7 @@ from twoclock.models.constrained_mdp import constrained_soft, solve_constrained
 from twoclock.models.mdp import Mdp
 from twoclock.models.soft_mdp import Pairs, SoftMdp, States, soft_truth
 from twoclock.problems.entropy_mdp import EntropyMdp, Env, SoftOperators, Step, actor_critic, frozen_lake_mdp
-from twoclock.protocols import Key, Problem, Scalar, pytree
+from twoclock.protocols import Key, Problem, Scalar, forwarded, pytree
 from twoclock.sampling.transitions import entry
 from twoclock.tree_math import sqnorm
 from twoclock.validation import number
@@ -91,6 +91,8 @@ class ConstrainedMdp(Problem):
     mean_cost: Float[Array, "s a"]
     reward_star: Scalar
     multipliers: tuple[Scalar, Scalar]
+    (noise,) = forwarded("actor", "noise")
+    (G,) = forwarded("operators", "G")
 
     # On the lake Zap ended far from κ* and reported every seed as arrived. A possible reason: a sample's derivatives
     # omit how the distribution of samples changes with the policy.
@@ -100,18 +102,12 @@ class ConstrainedMdp(Problem):
         logits, values, env = self.actor.init(key)
         return jnp.asarray(self.kappa0, values.dtype), (logits, (values, values)), env
 
-    def noise(self, key: Key) -> Words:
-        return self.actor.noise(key)
-
     def draw(self, u: Words, theta: Number, omega: Omega, env: Env) -> tuple[CostStep, Env]:  # type: ignore[override]
         x, env = self.actor.draw(u, omega[0], env)
         return CostStep(x, entry(self.cost, x.s, x.a, x.next_state)), env
 
     def F(self, theta: Number, omega: Omega, x: CostStep) -> Number:
         return self.operators.F(theta, omega, jnp.asarray(self.soft.start))
-
-    def G(self, theta: Number, omega: Omega, x: CostStep) -> Omega:
-        return self.operators.G(theta, omega, x)
 
     @property
     def operators(self) -> ConstrainedOperators:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, forwarded, pytree, static
 from twoclock.tree_math import difference
 from twoclock.validation import function
 from twoclock.validation.arrays import check_start, flatten_tree
@@ -123,18 +123,18 @@ def custom(
     problem = kind(theta, omega, env, F, G, noise, draw, measure)
     if is_module(theta) or is_module(omega):
         (theta, slow), (omega, fast) = split_module(theta), split_module(omega)
+
+        def on_modules(u: PyTree, *at: PyTree) -> tuple[PyTree, PyTree]:
+            assert draw is not None
+            return draw(u, *(join(one) for join, one in zip((slow, fast), at[:-1], strict=False)), at[-1])
+
         problem = kind(
-            theta,
-            omega,
-            env,
+            theta, omega, env,
             lambda theta, omega, x: select_learned(F(slow(theta), fast(omega), x)),
             lambda theta, omega, x: select_learned(G(slow(theta), fast(omega), x)),
-            noise,
-            None
-            if draw is None
-            else lambda u, *at: draw(u, *(join(one) for join, one in zip((slow, fast), at[:-1], strict=False)), at[-1]),
+            noise, None if draw is None else on_modules,
             None if measure is None else lambda theta, omega: measure(slow(theta), fast(omega)),
-        )
+        )  # fmt: skip
     check_start("theta", theta)
     check_start("omega", omega, may_be_empty=True)
     check_start("env", env, may_be_empty=True, real=False)
@@ -202,6 +202,7 @@ class Exact(Problem):
     """See `exact`."""
 
     problem: Problem
+    h, field, omega_star, measure = forwarded("problem", "h", "field", "omega_star", "measure")
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
         theta, omega, _ = self.problem.init(key)
@@ -218,18 +219,6 @@ class Exact(Problem):
 
     def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return difference(omega, self.problem.omega_star(theta))
-
-    def h(self, theta: PyTree) -> Scalar:
-        return self.problem.h(theta)
-
-    def field(self, theta: PyTree) -> PyTree:
-        return self.problem.field(theta)
-
-    def omega_star(self, theta: PyTree) -> PyTree:
-        return self.problem.omega_star(theta)
-
-    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
-        return self.problem.measure(theta, omega)
 
 
 def exact(problem: Problem) -> Exact:
@@ -263,24 +252,10 @@ class Oracle(Problem):
     """A problem whose F is taken at ω*(θ); see `oracle`."""
 
     problem: Problem
-
-    def init(self, key: Key) -> tuple[PyTree, PyTree, PyTree]:
-        return self.problem.init(key)
-
-    def noise(self, key: Key) -> PyTree:
-        return self.problem.noise(key)
-
-    def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
-        return self.problem.draw(u, theta, env)
+    init, noise, draw, G, measure = forwarded("problem", "init", "noise", "draw", "G", "measure")
 
     def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
         return self.problem.F(theta, self.problem.omega_star(theta), x)
-
-    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
-        return self.problem.G(theta, omega, x)
-
-    def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
-        return self.problem.measure(theta, omega)
 
 
 def oracle(problem: Problem) -> Oracle:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, check_dense, check_mdp, read_features
 from twoclock.models.soft_mdp import Pairs, SoftMdp, SoftTruth, States, soft_truth
-from twoclock.protocols import InputError, Key, Problem, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Problem, Scalar, forwarded, pytree, static
 from twoclock.sampling.alias import alias_table, choose, lookup, numpy_alias_table, unit_point
 from twoclock.sampling.transitions import entry, next_state
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_key, check_size, choice, flag, number, short_repr, whole
-from twoclock.validation.arrays import Array, Number, State, Words, as_array
+from twoclock.validation.arrays import Array, Number, State, Words, shaped
 
 __all__ = ["EntropyMdp", "SoftOperators", "entropy_mdp", "forest", "frozen_lake", "random_entropy_mdp"]
 
@@ -133,6 +133,7 @@ class EntropyMdp(Problem):
     features: Float[Array, "s c"] | None = None
     policy_features: Float[Array, "s a d"] | None = None
     sampling: str = static(default="restart")
+    F, G = forwarded("operators", "F", "G")
 
     def init(self, key: Key) -> tuple[Theta, Critic, Env]:
         theta = jnp.asarray(self.theta0)
@@ -167,12 +168,6 @@ class EntropyMdp(Problem):
             mean = jnp.where(over, mean + (length.astype(mean.dtype) - mean) / _EPISODES, mean)
             episode = jnp.where(over, 0, length), mean
         return x, (jnp.where(over, lookup(jnp.asarray(self.start), (), u[3]), t), episode)
-
-    def F(self, theta: Theta, omega: Critic, x: Step) -> Theta:
-        return self.operators.F(theta, omega, x)
-
-    def G(self, theta: Theta, omega: Critic, x: Step) -> Critic:
-        return self.operators.G(theta, omega, x)
 
     @property
     def operators(self) -> SoftOperators:
@@ -296,27 +291,37 @@ def actor_critic(
     theta0: ArrayLike | None = None,
 ) -> EntropyMdp:
     """The same where the temperature of each state and the start are known: those of ``soft``."""
-    choice("sampling", sampling, SAMPLINGS)
-    if sampling == "iid" and (soft.start == 0).any():
-        raise InputError(
-            f"`start` must give every state some weight where sampling is 'iid', got none for state "
-            f"{int(np.argmin(soft.start))}; leave it out for the uniform distribution, or sample by 'restart'"
-        )
-    pairs = mdp.states, mdp.actions
-    if sampling == "stationary":
-        mdp.stationary(np.full(pairs, 1 / mdp.actions))  # raises an error if there is no unique stationary distribution
-    Phi = None if features is None else read_features("features", features, mdp.states)
-    Psi = None if policy_features is None else read_features("policy_features", policy_features, *pairs)
-    shape = pairs if Psi is None else Psi.shape[2:]
-    theta = np.zeros(shape) if theta0 is None else as_array("theta0", theta0)
-    if theta.shape != shape:
-        what = "one entry per policy feature" if Psi is not None else "(states, actions)"
-        raise InputError(f"`theta0` must have the shape {shape}, {what}, got {theta.shape}")
+    check_sampling(sampling, SAMPLINGS, np.asarray(soft.start))
+    if sampling == "stationary":  # raises an error if there is no unique stationary distribution
+        mdp.stationary(np.full((mdp.states, mdp.actions), 1 / mdp.actions))
+    Phi, Psi, theta = read_actor(mdp, features, policy_features, theta0)
     gamma = mdp.gamma[(None,) * (3 - mdp.gamma.ndim)]
     gamma = gamma[:1, :1, :1] if np.ptp(gamma) == 0 else gamma
     first, after = numpy_alias_table(np.asarray(soft.start)), numpy_alias_table(mdp.P)
     r, scale, truth = mdp.r if mdp.r.ndim == 3 else mdp.r[:, :, None], 1 / (1 - gamma.max()), soft_truth(soft, mdp.P)
     return EntropyMdp(theta, soft.temp, first, after, r, gamma, scale, truth, Phi, Psi, sampling)
+
+
+def check_sampling(sampling: str, options: Iterable[str], start: Float[np.ndarray, " s"]) -> None:
+    """Refuse an unknown way to draw states, and independent draws from a start distribution without some of them."""
+    choice("sampling", sampling, options)
+    if sampling == "iid" and (start == 0).any():
+        raise InputError(
+            f"`start` must give every state some weight where sampling is 'iid', got none for state "
+            f"{int(np.argmin(start))}; leave it out for the uniform distribution, or sample by 'restart'"
+        )
+
+
+def read_actor(
+    mdp: Mdp, features: ArrayLike | None, policy_features: ArrayLike | None, theta0: ArrayLike | None
+) -> tuple[np.ndarray | None, np.ndarray | None, np.ndarray]:
+    """The features of the critic and of the policy, None for a table, and the start of θ, 0 by default."""
+    shape, which = (mdp.states, mdp.actions), ", (states, actions)"
+    Phi = None if features is None else read_features("features", features, mdp.states)
+    Psi = None if policy_features is None else read_features("policy_features", policy_features, *shape)
+    if Psi is not None:
+        shape, which = Psi.shape[2:], ", one entry per policy feature"
+    return Phi, Psi, np.zeros(shape) if theta0 is None else shaped("theta0", theta0, shape, which=which)
 
 
 def forest(temp: float = 0.1, gamma: float = 0.9, sampling: str = "restart") -> EntropyMdp:

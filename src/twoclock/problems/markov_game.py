@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.markov_game import First, MarkovGame, Saddle, Second, States
 from twoclock.models.soft_mdp import soft_truth
+from twoclock.problems.entropy_mdp import check_sampling
 from twoclock.protocols import InputError, Key, Problem, Scalar, Schedule, pytree, static
 from twoclock.sampling.alias import choose, lookup, numpy_alias_table, unit_point
 from twoclock.schedules import Constant, Power, ScheduleLike, as_schedule
 from twoclock.tree_math import sqnorm
-from twoclock.validation import choice, number, whole
-from twoclock.validation.arrays import Array, Number, State, Words, as_array
+from twoclock.validation import number, whole
+from twoclock.validation.arrays import Array, Number, State, Words, shaped
 
 __all__ = ["MarkovGameProblem", "markov_game", "matrix_game", "pursuit"]
 
@@ -207,12 +208,7 @@ def markov_game(
     Reference: Zeng, Doan & Romberg, *Regularized gradient descent ascent for two-player zero-sum Markov games*, 2022.
     """
     game = MarkovGame(P, R, gamma, start)
-    choice("sampling", sampling, SAMPLINGS)
-    if sampling == "iid" and (game.start == 0).any():
-        raise InputError(
-            f"`start` must give every state some weight where sampling is 'iid', got none for state "
-            f"{int(np.argmin(game.start))}; leave it out for the uniform distribution, or sample by 'restart'"
-        )
+    check_sampling(sampling, SAMPLINGS, game.start)
     schedule = as_schedule(temp, "temp")
     if isinstance(schedule, Power) and schedule.p == 0:
         schedule = Constant(float(schedule(0)))
@@ -221,17 +217,13 @@ def markov_game(
             f"`temp` must be a number or a `Power`, whose limit is known, got {schedule}; try Power(0.5, 1/3)"
         )
     limit = number("temp", schedule.c if isinstance(schedule, Constant) else schedule.floor, 0)
-    theta, phi = _logits("theta0", theta0, game.shapes["theta"]), _logits("phi0", phi0, game.shapes["phi"])
+    theta, phi = (
+        np.zeros(shape) if given is None else shaped(name, given, shape, which=" (states, actions)")
+        for name, given, shape in (("theta0", theta0, game.shapes["theta"]), ("phi0", phi0, game.shapes["phi"]))
+    )
     first, after = numpy_alias_table(game.start), numpy_alias_table(game.P)
     truth = game.saddle(limit)
     return MarkovGameProblem(theta, phi, first, after, schedule, np.float64(limit), game, truth, sampling)
-
-
-def _logits(name: str, value: ArrayLike | None, shape: tuple[int, ...]) -> Float[np.ndarray, "s n"]:
-    logits = np.zeros(shape) if value is None else as_array(name, value)
-    if logits.shape != shape:
-        raise InputError(f"`{name}` must have the shape {shape} (states, actions), got {logits.shape}")
-    return logits
 
 
 def matrix_game(temp: float | str = "0.1", sampling: str = "iid") -> MarkovGameProblem:

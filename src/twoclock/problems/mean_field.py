@@ -4,6 +4,7 @@ found."""
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from twoclock.models.mean_field import FiniteField, LinearQuadraticField
 from twoclock.models.soft_mdp import Pairs, States
 from twoclock.problems.average_reward import AverageRewardProblem, average_reward
 from twoclock.problems.entropy_mdp import Step
-from twoclock.protocols import InputError, Key, Problem, PyTree, pytree, static
+from twoclock.protocols import InputError, Key, Problem, PyTree, forwarded, pytree, static
 from twoclock.tree_math import sqnorm
 from twoclock.validation import check_size, choice, number, short_repr, whole
 from twoclock.validation.arrays import Array, Number, State, Vector, Words
@@ -29,8 +30,32 @@ LinearLevels = tuple[Number, Vector, Vector]  # the mean m, (K, b) and (w₁, w�
 _SLOW = {"population": ("Nash equilibrium", "c1 + c3 − c1·c2"), "policy": ("social optimum", "c1(1 − c2)² + c3 + c5")}
 
 
+class MeanField(Problem):
+    """A field whose operators are computed together, on a sample or as means."""
+
+    @abstractmethod
+    def operators(self, theta: PyTree, omega: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
+        """F and G on a sample; for None their means."""
+
+    def F(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.operators(theta, omega, x)[0]
+
+    def G(self, theta: PyTree, omega: PyTree, x: PyTree) -> PyTree:
+        return self.operators(theta, omega, x)[1]
+
+    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self.operators(theta, omega, None)[0]
+
+    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
+        return self.operators(theta, omega, None)[1]
+
+    def field(self, theta: PyTree) -> PyTree:
+        """The mean of F at ω*(θ); K(m − target of the best response to m) for a slow linear-quadratic population."""
+        return self.mean_F(theta, self.omega_star(theta))
+
+
 @pytree
-class FiniteMeanField(Problem):
+class FiniteMeanField(MeanField):
     """Agents on a finite MDP whose rewards depend on the population; see `mean_field`.
 
     Args:
@@ -48,6 +73,7 @@ class FiniteMeanField(Problem):
     law: Float[Array, " s"]
     log_pi: Float[Array, "s a"]
     slow: str = static(default="population")
+    (noise,) = forwarded("agent", "noise")
 
     # A sample's derivatives omit that another policy visits other states: on the beach Zap ended far from the answer
     # and reported every seed as arrived.
@@ -58,38 +84,21 @@ class FiniteMeanField(Problem):
         even = jnp.full(values.shape, 1 / len(values), values.dtype)
         return *self._pack((even, logits, gain, values)), env
 
-    def noise(self, key: Key) -> Words:
-        return self.agent.noise(key)
-
     def draw(self, u: Words, theta: PyTree, omega: PyTree, env: State | None) -> tuple[Step, State | None]:  # type: ignore[override]
         law, logits, _, _ = self._unpack(theta, omega)
         x, env = self.agent.draw(u, logits, env)
         return x._replace(r=x.r - jnp.sum(jnp.asarray(self.price)[x.s] * law)), env
 
-    def F(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
-        return self._operators(theta, omega, x)[0]
-
-    def G(self, theta: PyTree, omega: PyTree, x: Step) -> PyTree:
-        return self._operators(theta, omega, x)[1]
-
-    def _operators(self, theta: PyTree, omega: PyTree, x: Step) -> tuple[PyTree, PyTree]:
+    def operators(self, theta: PyTree, omega: PyTree, x: Step | None) -> tuple[PyTree, PyTree]:
         law, logits, gain, values = self._unpack(theta, omega)
+        if x is None:
+            agent = self._beside(law)
+            settled = self.agent.truth.evaluate(logits).law
+            of_gain, critic = agent.mean_G(logits, (gain, values))
+            return self._pack((law - settled, agent.mean_F(logits, (gain, values)), of_gain, critic))
         here = (jnp.arange(len(law), dtype=jnp.int32) == x.s).astype(law.dtype)
         of_gain, critic = self.agent.G(logits, (gain, values), x)
         return self._pack((law - here, self.agent.F(logits, (gain, values), x), of_gain, critic))
-
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._means(theta, omega)[0]
-
-    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._means(theta, omega)[1]
-
-    def _means(self, theta: PyTree, omega: PyTree) -> tuple[PyTree, PyTree]:
-        law, logits, gain, values = self._unpack(theta, omega)
-        agent = self._beside(law)
-        settled = self.agent.truth.evaluate(logits).law
-        of_gain, critic = agent.mean_G(logits, (gain, values))
-        return self._pack((law - settled, agent.mean_F(logits, (gain, values)), of_gain, critic))
 
     def _beside(self, law: States) -> AverageRewardProblem:
         """The problem of one agent for a fixed distribution of the population."""
@@ -106,10 +115,6 @@ class FiniteMeanField(Problem):
             return log_pi - jnp.mean(log_pi, axis=1, keepdims=True), *self._beside(theta).omega_star(log_pi)
         law = self.agent.truth.evaluate(theta).law
         return law, *self._beside(law).omega_star(theta)
-
-    def field(self, theta: PyTree) -> PyTree:
-        """The mean of F at ω*(θ)."""
-        return self.mean_F(theta, self.omega_star(theta))
 
     def policy(self, theta: PyTree, omega: PyTree) -> Pairs:
         """π[s, a]."""
@@ -158,7 +163,7 @@ class FieldStep(NamedTuple):
 
 
 @pytree
-class LinearQuadraticMeanField(Problem):
+class LinearQuadraticMeanField(MeanField):
     """Agents drawn from the population, whose mean is one of the levels; see `mean_field`.
 
     Args:
@@ -184,13 +189,10 @@ class LinearQuadraticMeanField(Problem):
         next_state = x + model.dt * a + model.sigma * jnp.sqrt(model.dt) * u[2]
         return FieldStep(x, a, next_state, m + model.spread * u[3], m, policy), env
 
-    def F(self, theta: PyTree, omega: PyTree, x: FieldStep) -> PyTree:
-        return self._operators(theta, omega, x)[0]
+    def operators(self, theta: PyTree, omega: PyTree, x: FieldStep | None) -> tuple[PyTree, PyTree]:
+        return self._pack(*(self._means(theta, omega) if x is None else self._on_sample(theta, omega, x)))
 
-    def G(self, theta: PyTree, omega: PyTree, x: FieldStep) -> PyTree:
-        return self._operators(theta, omega, x)[1]
-
-    def _operators(self, theta: PyTree, omega: PyTree, sample: FieldStep) -> tuple[PyTree, PyTree]:
+    def _on_sample(self, theta: PyTree, omega: PyTree, sample: FieldStep) -> LinearLevels:
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
         # Samples move with the population and the policy, so that methods with slopes see how their distribution
         # changes.
@@ -204,15 +206,9 @@ class LinearQuadraticMeanField(Problem):
         delta = cost + (model.rho * jnp.sum(w * there) - jnp.sum(w * here)) / model.dt
         score = (a - policy[1] + policy[0] * x) / model.explore**2
         slope = jnp.stack([-x, jnp.ones_like(x)])
-        return self._pack((x - next_state) / model.dt, delta * score * slope, -delta * here)
+        return (x - next_state) / model.dt, delta * score * slope, -delta * here
 
-    def mean_F(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._means(theta, omega)[0]
-
-    def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
-        return self._means(theta, omega)[1]
-
-    def _means(self, theta: PyTree, omega: PyTree) -> tuple[PyTree, PyTree]:
+    def _means(self, theta: PyTree, omega: PyTree) -> LinearLevels:
         model, (m, policy, w) = self.model, self._unpack(theta, omega)
         K, drift, s, root = policy[0], policy[1] - policy[0] * m, model.spread, jnp.sqrt(2.0)
         keep, move = 1 - model.dt * K, model.dt * drift / s
@@ -223,7 +219,7 @@ class LinearQuadraticMeanField(Problem):
         # ∂/∂a of cost + ρV(x')/dt at the mean action, which is linear in z.
         level = drift + model.rho / s * (w[0] + root * w[1] * move)
         slope = -K * s + model.rho / s * root * w[1] * keep
-        return self._pack(-drift, jnp.stack([-(level * m + slope * s), level]), critic / model.dt)
+        return -drift, jnp.stack([-(level * m + slope * s), level]), critic / model.dt
 
     def omega_star(self, theta: PyTree) -> PyTree:
         """The best response to the population and its critic; or the mean that the policy leads to and its critic."""
@@ -235,10 +231,6 @@ class LinearQuadraticMeanField(Problem):
 
     def _critic(self, m: Number, policy: Vector) -> Vector:
         return jnp.stack(self.model.critic(m, (policy[0], policy[1]), self.slow))
-
-    def field(self, theta: PyTree) -> PyTree:
-        """The mean of F at ω*(θ); K(m − target of the best response to m) where the population is slow."""
-        return self.mean_F(theta, self.omega_star(theta))
 
     def measure(self, theta: PyTree, omega: PyTree) -> dict[str, Number]:
         m, policy, _ = self._unpack(theta, omega)

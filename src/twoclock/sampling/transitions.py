@@ -31,16 +31,17 @@ class Transition(NamedTuple):
         """Read the transition that a dict, or any object, with these names holds."""
         if isinstance(sample, cls):
             return sample
-        known = (
-            sample
-            if isinstance(sample, Mapping)
-            else {n: getattr(sample, n) for n in cls._fields if hasattr(sample, n)}
-        )
-        if missing := [name for name in cls._fields if name not in known]:
+        known = {name: read_name(sample, name) for name in cls._fields}
+        if missing := [name for name, value in known.items() if value is None]:
             raise InputError(
                 f"`x` must be a sample with {', '.join(cls._fields)}, by name or as a dict; it has no {missing[0]}"
             )
-        return cls(**{name: known[name] for name in cls._fields})
+        return cls(**known)
+
+
+def read_name(sample: object, name: str) -> PyTree:
+    """What a dict, or any object, holds under a name; None if it has no such name."""
+    return sample.get(name) if isinstance(sample, Mapping) else getattr(sample, name, None)
 
 
 @pytree

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from twoclock.methods import Fast
 from twoclock.methods.fast import FastState
-from twoclock.protocols import InputError, Method, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Method, Problem, forwarded, pytree, static
 from twoclock.theory.certificate import METRICS
 from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import choice
@@ -28,14 +28,7 @@ class Residuals(Method):
     problem: Problem
     structure: str = static("strongly-convex")
 
-    def init(self, theta: PyTree, omega: PyTree) -> FastState:
-        return self.method.init(theta, omega)
-
-    def step(self, F: Operator, G: Operator, state: FastState, x: PyTree, k: Scalar) -> FastState:
-        return self.method.step(F, G, state, x, k)
-
-    def estimate(self, state: FastState) -> tuple[PyTree, PyTree]:
-        return self.method.estimate(state)
+    init, step, estimate = forwarded("method", "init", "step", "estimate")
 
     def report(self, state: FastState) -> Mapping[str, Float[Array, ""]]:
         at = state.theta, state.omega

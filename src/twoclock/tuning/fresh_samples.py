@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from twoclock.engine.loop import ProgressEvent, drive
 from twoclock.engine.protocol import LaneState
 from twoclock.engine.run_batch import Instances, Lanes
-from twoclock.protocols import Method, Operator, Problem, PyTree, Scalar, pytree
+from twoclock.protocols import Method, Operator, Problem, PyTree, Scalar, forwarded, pytree
 
 _BATCHES, _FIRST = 16, 4  # batches of the means, and of the slopes before them
 _PIECES = 8  # parts of the slopes' samples, for their error
@@ -27,16 +27,12 @@ _ENTRIES, _DIRECTIONS = 64, 32
 _SPREAD, _WAY, _SIZE, _CLOSER = 2.0, 0.03, 1e-6, 1e-4
 
 
-def _forward(name: str) -> Callable[..., Any]:
-    return lambda oracle, *args: getattr(oracle.problem, name)(*args)
-
-
 @pytree
 class OracleHalf(Problem):
     """A problem without its known answer."""
 
     problem: Problem
-    init, noise, draw, sample, F, G = (_forward(name) for name in ("init", "noise", "draw", "sample", "F", "G"))
+    init, noise, draw, sample, F, G = forwarded("problem", "init", "noise", "draw", "sample", "F", "G")
 
 
 def hide_truth(lanes: Lanes) -> Lanes:
@@ -173,17 +169,8 @@ def read_samples(lanes: Lanes, carry: LaneState, step: int, samples: int, engine
     if not whole:
         J = [part.mean(axis=2, keepdims=True) for part in J]
     there = [np.broadcast_to(part, (*lanes.shape, *part.shape[2:])) for part in there]
-    return FreshMeans(
-        J[0],
-        J[1],
-        here[0],
-        here[1],
-        there[0],
-        there[1],
-        (z - z_start)[..., :slow],
-        np.full(lanes.shape, whole),
-        np.asarray(after.alive),
-    )
+    rest = (z - z_start)[..., :slow], np.full(lanes.shape, whole), np.asarray(after.alive)
+    return FreshMeans._make((*J, *here, *there, *rest))
 
 
 def _accumulate(

@@ -50,6 +50,17 @@ def as_array(
     return new
 
 
+def shaped(
+    name: str, value: object, *shapes: tuple[int, ...], which: str = "", finite: bool = True
+) -> Float[np.ndarray, "*shape"]:
+    """The value as an array with one of these shapes; ``which`` follows them in the error, to say what they are."""
+    new = as_array(name, value, finite=finite)
+    if new.shape not in shapes:
+        wanted = " or ".join(map(str, shapes))
+        raise InputError(f"`{name}` must have the shape {wanted}{which}, got {new.shape}")
+    return new
+
+
 def check_distributions(name: str, table: Float[np.ndarray, "*rows n"], row: str) -> Float[np.ndarray, "*rows n"]:
     """The table with rows, along the last axis, that are probability distributions; scaled to sum to 1 in float64."""
     if (table < 0).any():
@@ -88,16 +99,13 @@ def matrix(name: str, value: object) -> Float[np.ndarray, "p q"]:
     return new
 
 
-def not_negative(what: str, value: object) -> np.float64:
-    return np.float64(number(what, value, 0))
+def finite_number(what: str, value: object, least: float = -np.inf) -> np.float64:
+    """The value in float64, from ``least`` on: a leaf of a program, which JAX may replace."""
+    return np.float64(number(what, value, least))
 
 
 def positive(what: str, value: object) -> np.float64:
     return np.float64(number(what, value, 0, above=True))
-
-
-def finite_number(what: str, value: object) -> np.float64:
-    return np.float64(number(what, value))
 
 
 def square_matrix(name: str, value: object) -> Float[np.ndarray, "n n"]:

@@ -16,7 +16,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Float
 
 from twoclock import sampling
-from twoclock.protocols import IndexedBatch, InputError, Key, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import IndexedBatch, InputError, Key, Problem, PyTree, Scalar, forwarded, pytree, static
 from twoclock.sampling.minibatches import Sampler
 from twoclock.tree_math import size
 from twoclock.validation import function, short_repr, trace_shapes
@@ -46,9 +46,8 @@ class LossProblem(Problem):
 
     sampler: Sampler
     truth: PyTree  # an object with h, omega_star and measure, a `MeasureOnly`, or None
-
-    def noise(self, key: Key) -> PyTree:
-        return self.sampler.noise(key)
+    (noise,) = forwarded("sampler", "noise")
+    h, omega_star = forwarded("truth", "h", "omega_star")
 
     def draw(self, u: PyTree, theta: PyTree, env: PyTree) -> tuple[PyTree, PyTree]:
         return sampling.draw_indexed(self.sampler, u, env)
@@ -68,13 +67,6 @@ class LossProblem(Problem):
 
     def mean_G(self, theta: PyTree, omega: PyTree) -> PyTree:
         return self.operators(None)[1](theta, omega)
-
-    def h(self, theta: PyTree) -> Scalar:
-        value: Scalar = self.truth.h(theta)
-        return value
-
-    def omega_star(self, theta: PyTree) -> PyTree:
-        return self.truth.omega_star(theta)
 
     def measure(self, theta: PyTree, omega: PyTree) -> Mapping[str, Scalar]:
         return {} if self.truth is None else self.truth.measure(theta, omega)

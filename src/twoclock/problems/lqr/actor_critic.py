@@ -28,7 +28,7 @@ from twoclock.problems.lqr.operators import (
 from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree
 from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import flag, number
-from twoclock.validation.arrays import Array, Number, as_array, matrix
+from twoclock.validation.arrays import Array, Number, matrix, shaped
 
 __all__ = ["BlindCriticWarning", "LqrActorCritic", "boeing_747", "double_integrator", "lqr_actor_critic", "paper_lqr"]
 
@@ -243,10 +243,7 @@ def _read_start(n: int, m: int, Omega0: ArrayLike | None, J0: float | None, x0: 
     if J0 is not None:
         found["J0"] = np.float64(number("J0", J0))
     if x0 is not None:
-        state = as_array("x0", x0)
-        if state.shape != (n,):
-            raise InputError(f"`x0` must have one entry per state, shape {(n,)}, got {state.shape}")
-        found["x0"] = state
+        found["x0"] = shaped("x0", x0, (n,), which=", one entry per state")
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
 from twoclock.problems.lqr.operators import Guard, Guarded, Sample, outer
-from twoclock.protocols import Key, Problem, Scalar, checked, pytree
+from twoclock.protocols import Key, Problem, Scalar, checked, forwarded, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import flag
 from twoclock.validation.arrays import Array, MatrixLike, Number, positive, square_matrix
@@ -217,13 +217,12 @@ class LqrModel(Problem):
 
     plant: LqrActorCritic
     operators: ModelCritic
+    noise, report = forwarded("plant", "noise", "report")
+    (G,) = forwarded("operators", "G")
 
     def init(self, key: Key) -> tuple[Policy, Moments, Env]:
         K, _, env = self.plant.init(key)
         return *self.operators.start(K), env
-
-    def noise(self, key: Key) -> Float[Array, " z"]:
-        return self.plant.noise(key)
 
     def draw(self, u: Float[Array, " z"], theta: Policy, env: Env) -> tuple[Sample, Env]:
         return self.plant.draw(u, theta["K"], env)
@@ -231,19 +230,12 @@ class LqrModel(Problem):
     def F(self, theta: Policy, omega: Moments, x: Sample) -> Policy:
         return Guarded(self.operators, self.plant.bounds).F(theta, omega, x)
 
-    def G(self, theta: Policy, omega: Moments, x: Sample) -> Moments:
-        return self.operators.G(theta, omega, x)
-
-    def report(self, env: Env) -> dict[str, Array]:
-        return self.plant.report(env)
-
     def h(self, theta: Policy) -> Number:
         return self.plant.h(theta["K"])
 
     def omega_star(self, theta: Policy) -> Moments:
         """The moments of (x, u, x') under the gain K."""
-        lqr = self.plant.lqr
-        ab = jnp.concatenate([jnp.asarray(lqr.A), jnp.asarray(lqr.B)], axis=1)
+        lqr, ab = self.plant.lqr, self.plant.lqr.both
         z = lqr.covariance(theta["K"], self.plant.sigma)
         cross = z @ ab.T
         return {
@@ -252,8 +244,7 @@ class LqrModel(Problem):
         }
 
     def measure(self, theta: Policy, omega: Moments) -> dict[str, Number]:
-        lqr, K = self.plant.lqr, theta["K"]
-        ab = jnp.concatenate([jnp.asarray(lqr.A), jnp.asarray(lqr.B)], axis=1)
+        lqr, ab, K = self.plant.lqr, self.plant.lqr.both, theta["K"]
         return {
             "gap": lqr.J(K, self.plant.sigma) - self.plant.J_star,
             "error": sqnorm(K - self.plant.K_star),

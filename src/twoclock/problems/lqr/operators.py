@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from twoclock.protocols import PyTree, Scalar, checked, pytree
 from twoclock.validation import flag, number, whole
-from twoclock.validation.arrays import Array, Number, not_negative, positive
+from twoclock.validation.arrays import Array, Number, finite_number, positive
 
 __all__ = ["ActorCritic", "Guard"]
 
@@ -44,7 +44,7 @@ class ActorCritic:
     """
 
     kappa: Scalar = checked(positive, default=2.0)
-    sigma: Scalar = checked(not_negative, default=1.0)
+    sigma: Scalar = checked(finite_number, 0, default=1.0)
     expected_action: bool = checked(flag, default=False, static=True)
 
     def start(self, K: Gain) -> tuple[Gain, Critic]:

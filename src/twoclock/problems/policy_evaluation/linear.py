@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.linear_evaluation import ProjectedBellman, projected_bellman
 from twoclock.models.mdp import Mdp, check_dense, read_features, read_policies
-from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Problem, PyTree, Scalar, forwarded, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, sqnorm
 from twoclock.validation import choice, number
-from twoclock.validation.arrays import Array, Number, State, Vector, Words, as_array
+from twoclock.validation.arrays import Array, Number, State, Vector, Words, shaped
 
 __all__ = ["PolicyEvaluation", "policy_evaluation"]
 OPERATORS = ("td", "tdc", "gtd2", "tdrc", "etd")
@@ -126,6 +126,7 @@ class PolicyEvaluation(Problem):
     ridge: Scalar = 0.0
     operator: str = static(default="tdc")
     traces: Eligibility | None = None
+    (noise,) = forwarded("sampler", "noise")
 
     def init(self, key: Key) -> tuple[Vector, Omega, PyTree]:
         theta, first = jnp.asarray(self.theta0), self.sampler.first(key)
@@ -135,9 +136,6 @@ class PolicyEvaluation(Problem):
     @property
     def _is_td(self) -> bool:
         return self.operator in ("td", "etd")
-
-    def noise(self, key: Key) -> Words:
-        return self.sampler.noise(key)
 
     def draw(self, u: Words, theta: Vector | None, env: PyTree) -> tuple[Sample, PyTree]:
         if self.traces is None:
@@ -259,9 +257,8 @@ def policy_evaluation(
     chain, reward, values = mdp.discounted_chain(pi), mdp.reward(pi), mdp.values(pi)
     truth = projected_bellman(Phi, D, chain, reward, values, traces.lam if traces else None, operator == "etd")
     sampler = transitions(mdp, pi, b, D, sampling)
-    start = np.zeros(Phi.shape[1]) if theta0 is None else as_array("theta0", theta0)
-    if start.shape != Phi.shape[1:]:
-        raise InputError(f"`theta0` must have one entry per feature, the shape {Phi.shape[1:]}, got {start.shape}")
+    zeros = np.zeros(Phi.shape[1])
+    start = zeros if theta0 is None else shaped("theta0", theta0, zeros.shape, which=", one entry per feature")
     return PolicyEvaluation(Phi, start, sampler, truth, truth.inverse(ridge), factor, ridge, operator, traces)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, check_mdp, read_policies
 from twoclock.problems.policy_evaluation.linear import check_settings
-from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree, static
+from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, forwarded, pytree, static
 from twoclock.sampling.transitions import Transition, Transitions, transitions
 from twoclock.tree_math import difference, pinv, sqnorm
 from twoclock.validation import choice, function, trace_shapes
@@ -110,13 +110,11 @@ class NonlinearPolicyEvaluation(Problem):
     ridge: Scalar
     value: Value = static()
     operator: str = static(default="tdc")
+    (noise,) = forwarded("sampler", "noise")
 
     def init(self, key: Key) -> tuple[PyTree, PyTree, State | None]:
         theta = jax.tree.map(jnp.asarray, self.params)
         return theta, () if self.operator == "td" else jax.tree.map(jnp.zeros_like, theta), self.sampler.first(key)
-
-    def noise(self, key: Key) -> Words:
-        return self.sampler.noise(key)
 
     def draw(self, u: Words, theta: PyTree, env: PyTree) -> tuple[Transition, PyTree]:
         return self.sampler.draw(u, env)

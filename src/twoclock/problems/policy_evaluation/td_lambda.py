@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -11,8 +10,8 @@ import numpy as np
 
 from twoclock.problems.policy_evaluation.linear import PolicyEvaluation
 from twoclock.problems.policy_evaluation.nonlinear import Value, td_error
-from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, pytree
-from twoclock.sampling.transitions import Transition
+from twoclock.protocols import InputError, Key, Operator, Problem, PyTree, Scalar, forwarded, pytree
+from twoclock.sampling.transitions import Transition, read_name
 from twoclock.validation import function, short_repr
 from twoclock.validation.arrays import Number, State, Vector, Words
 
@@ -45,8 +44,7 @@ def trace_operators(value: Value) -> tuple[Operator, Operator]:
     slope = jax.grad(value)
 
     def trace(theta: PyTree, omega: PyTree, sample: PyTree) -> PyTree:
-        x = Transition.read(sample)
-        keep = sample.get("keep") if isinstance(sample, Mapping) else getattr(sample, "keep", None)
+        x, keep = Transition.read(sample), read_name(sample, "keep")
         if keep is None:
             raise InputError(
                 "`x` must be a sample with `keep`, the factor by which the trace decays: γλ, or 0 at a start"
@@ -74,9 +72,6 @@ class TraceSample(NamedTuple):
     keep: Number
 
 
-_F, _G = trace_operators(lambda theta, phi: phi @ theta)
-
-
 @pytree
 class TracePolicyEvaluation(Problem):
     """TD(λ) by the operators of ``trace_operators``, F = −δe and G = ω − e with e = γλω + φ.
@@ -88,13 +83,12 @@ class TracePolicyEvaluation(Problem):
 
     problem: PolicyEvaluation
     lam: Scalar
+    noise, h = forwarded("problem", "noise", "h")
+    F, G = map(staticmethod, trace_operators(lambda theta, phi: phi @ theta))  # type: ignore[assignment]
 
     def init(self, key: Key) -> tuple[Vector, Vector, tuple[State, Number]]:
         theta, _, carried = self.problem.init(key)
         return theta, jnp.zeros_like(theta), (carried.s, carried.gamma)
-
-    def noise(self, key: Key) -> Words:
-        return self.problem.noise(key)
 
     def draw(
         self, u: Words, theta: Vector | None, env: tuple[State, Number]
@@ -105,15 +99,6 @@ class TracePolicyEvaluation(Problem):
         gamma = jnp.asarray(self.problem.sampler.discount(x), phi.dtype)
         keep = before * jnp.asarray(self.lam, phi.dtype)
         return TraceSample(phi, phi_next, x.rho, x.r, gamma, keep), (s, gamma)
-
-    def F(self, theta: Vector, omega: Vector, x: TraceSample) -> PyTree:
-        return _F(theta, omega, x)
-
-    def G(self, theta: Vector, omega: Vector, x: TraceSample) -> PyTree:
-        return _G(theta, omega, x)
-
-    def h(self, theta: Vector) -> Number:
-        return self.problem.h(theta)
 
     def measure(self, theta: Vector, omega: Vector) -> dict[str, Number]:
         return self.problem.measure(theta, ())
