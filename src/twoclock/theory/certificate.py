@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Union
 
 import numpy as np
@@ -86,6 +86,11 @@ class InitialErrors:
     y: float
     f: float
     g: float
+
+
+def as_conditions(sides: Iterable[tuple[str, Numbers, Numbers]]) -> tuple[Condition, ...]:
+    """Inequalities from their names and sides."""
+    return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)
 
 
 def _read_start(value: InitialErrorsLike, levels: int, averages: bool) -> NDArray[np.float64]:

@@ -20,8 +20,8 @@ from twoclock.theory.certificate import (
     METRICS,
     ORDER,
     Certificate,
-    Condition,
     Rule,
+    as_conditions,
     rate_conditions,
 )
 from twoclock.validation import as_whole, choice, number, short_repr
@@ -165,25 +165,16 @@ def paper_certificate(
     name, speed = paper_decay(structure, mu_h, mu_g[0])
     sides = [(text, *rule(alpha, beta, lam)) for text, rule in ORDER + paper_rules(structure, L, mu_h, mu_g[0])]
     sides += rate_conditions(structure, name, speed * alpha, speed * alpha, lam, lam, n, n)
-    found = tuple(Condition(text, float(left), float(right)) for text, left, right in sides)
-    ones = (1.0, 1.0, 1.0, 1.0)
-    return Certificate(
-        structure, "paper", "fast", L, mu_h, mu_g, noise, c, tau, ones, 4 * c[2] ** 2, speed * c[0], found
-    )
+    A, rate, found = 4 * c[2] ** 2, speed * c[0], as_conditions(sides)
+    return Certificate(structure, "paper", "fast", L, mu_h, mu_g, noise, c, tau, (1.0,) * 4, A, rate, found)
 
 
 def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tuple[tuple[float, float, float], float]:
     M = (L + 1) ** 6
     if structure == "non-convex":
         lam = 0.25
-        beta = min(
-            1 / (72 * L),
-            lam / (4 * (9.25 * L + 48 * L**2)),
-            lam / (4 * (50 * L**2 + 8 / g)),
-            g * lam / (320 * L**4),
-            g / (8 * L**2),
-        )
-        beta /= MARGIN
+        by_f, by_g = lam / (4 * (9.25 * L + 48 * L**2)), lam / (4 * (50 * L**2 + 8 / g))
+        beta = min(1 / (72 * L), by_f, by_g, g * lam / (320 * L**4), g / (8 * L**2)) / MARGIN
         alpha = min(beta, 1 / (72 * L**2), lam / (768 * L**2), g * beta / (880 * L**4)) / MARGIN
         return (alpha, beta, lam), 0.0
     m = mu_h or 0.0

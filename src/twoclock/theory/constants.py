@@ -64,6 +64,11 @@ class Flat:
         F, G = self.samples(theta, omega)
         return F.mean(0), G.mean(0)
 
+    def slopes(self, points: list[Point]) -> list[Any]:
+        """The derivatives of the means, ((F_θ, F_ω), (G_θ, G_ω)), at each point."""
+        jacobian = jax.jit(jax.jacfwd(self.means, argnums=(0, 1)))
+        return [jax.tree.map(np.asarray, jacobian(*point)) for point in points]
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Constants(Mapping[str, Any]):
@@ -110,12 +115,7 @@ class Constants(Mapping[str, Any]):
 
 
 def constants(
-    problem: ProblemSource,
-    *,
-    samples: int = 2048,
-    points: int = 8,
-    radius: float = 1.0,
-    seed: int = 0,
+    problem: ProblemSource, *, samples: int = 2048, points: int = 8, radius: float = 1.0, seed: int = 0
 ) -> Constants:
     """L, μ_h, μ_G and the noise level of a problem.
 
@@ -207,8 +207,7 @@ def start(
 def _from_affine_means(flat: Flat, cloud: list[Point]) -> Constants | None:
     if not flat.exact:
         return None
-    jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
-    first, *others = [jax.tree.map(np.asarray, jacobian(*point)) for point in cloud]
+    first, *others = flat.slopes(cloud)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(first)):
         return None
     for a, *rest in zip(*map(jax.tree.leaves, (first, *others)), strict=True):
@@ -233,8 +232,7 @@ def _from_pl_formula(flat: Flat, cloud: list[Point]) -> Constants | None:
         return None
     at_root = [(ravel_pytree(t)[0], ravel_pytree(flat.problem.omega_star(t))[0]) for t in thetas]
     points = [*at_root, *((theta, flat.omega0) for theta, _ in at_root)]
-    jacobian = jax.jit(jax.jacfwd(flat.means, argnums=(0, 1)))
-    seen = [_linear(*jax.tree.map(np.asarray, jacobian(*point))) for point in points]
+    seen = [_linear(*slopes) for slopes in flat.slopes(points)]
     bend = jax.jit(jax.jacfwd(jax.grad(lambda theta: jnp.asarray(flat.problem.h(flat.theta_of(theta))))))
     bends = [float(np.linalg.norm(np.asarray(bend(theta)), 2)) for theta, _ in at_root]
     noise, spread = _noise(flat, points)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from twoclock.theory.certificate import Certificate, Condition, Rule, rate_conditions
+from twoclock.theory.certificate import Certificate, Condition, Rule, as_conditions, rate_conditions
 
 Array = NDArray[np.float64]
 Numbers = Array | tuple[float, ...]
@@ -292,13 +292,8 @@ def search(known: ProofCase) -> tuple[Array, Array, float]:
     def read(x: Array) -> tuple[Array, Array, float]:
         """Read the logarithms of n ratios, of 2n − 1 weights and of the first step."""
         ratios, D = np.exp([*x[: n - 1], 0.0, x[n - 1]]), np.exp([0.0, *x[n:-1]])
-        return (
-            ratios,
-            D,
-            min(
-                math.exp(min(x[-1], 50.0)), (1 - 1e-9) * largest_lam / ratios[n], (1 - 1e-9) * largest_alpha / ratios[0]
-            ),
-        )
+        largest = (1 - 1e-9) * largest_lam / ratios[n], (1 - 1e-9) * largest_alpha / ratios[0]
+        return ratios, D, min(math.exp(min(x[-1], 50.0)), *largest)
 
     def cost(x: Array) -> float:
         ratios, D, e = read(x)
@@ -327,18 +322,12 @@ def conditions(known: ProofCase, c: Numbers, D: Numbers, tau: float, promised: f
     """The inequalities of the tight proof at the first step, where they are hardest."""
     _, structure, L, mu = known[:4]
     n = tau + 1
-    slow = structure == "non-convex"
-    first = 1 / math.sqrt(n) if slow else 1 / n
+    first = 1 / math.sqrt(n) if structure == "non-convex" else 1 / n
     steps = [v * first for v in c]
+    lam, fall = steps[-1], speed(known, c, D, first) * first
     sides = [(name, *rule(*steps)) for name, rule in rules(structure, L, mu[0])]
-    fall = speed(known, c, D, first) * first
-    sides += [
-        ("0 ≤ smallest weight", 0.0, min(D)),
-        *rate_conditions(structure, FALL, fall, promised * first, steps[-1], steps[-1], n, n),
-    ]
+    sides += [("0 ≤ smallest weight", 0.0, min(D))]
+    sides += rate_conditions(structure, FALL, fall, promised * first, lam, lam, n, n)
     if known.mixing:
-        sides += [
-            ("λ₀ times the mixing time ≤ 1", steps[-1] * known.mixing, 1.0),
-            ("½ ≤ λ₀(τ+1)", 0.5, steps[-1] * n),
-        ]
-    return tuple(Condition(name, float(left), float(right)) for name, left, right in sides)
+        sides += [("λ₀ times the mixing time ≤ 1", lam * known.mixing, 1.0), ("½ ≤ λ₀(τ+1)", 0.5, lam * n)]
+    return as_conditions(sides)

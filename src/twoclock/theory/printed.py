@@ -6,7 +6,7 @@ They are here for tests and comparisons; use the other proofs of ``certify``.
 from __future__ import annotations
 
 from twoclock.protocols import InputError
-from twoclock.theory.certificate import MARGIN, ORDER, Certificate, Condition, Rule
+from twoclock.theory.certificate import MARGIN, ORDER, Certificate, Rule, as_conditions
 
 
 def certificate(
@@ -24,8 +24,7 @@ def certificate(
         )
     (c, tau), rules = theorem_1(L, m, g) if structure == "strongly-convex" else theorem_3(L)
     steps = [value / (tau + 1) for value in c]
-    sides = [(text, *rule(*steps)) for text, rule in ORDER + rules]
-    conditions = tuple(Condition(text, float(left), float(right)) for text, left, right in sides)
+    conditions = as_conditions((text, *rule(*steps)) for text, rule in ORDER + rules)
     # What is 4 log(k+2) in Theorem 3, over 32; Theorem 1 has Bτ².
     A, rate = (tau**2, m / 8 * c[0]) if structure == "strongly-convex" else (1 / 8, c[0] / 32)
     return Certificate(structure, "printed", "fast", L, mu_h, mu_g, noise, c, tau, (1.0,) * 4, A, rate, conditions)

@@ -179,13 +179,11 @@ def residual(
     if lost.all():
         raise InputError("`result` has no seed whose residual is finite, so there is nothing to judge")
     reach = t.ppf(0.975, _FREEDOM) * np.where(lost, 0.0, se)
-    table = pd.DataFrame(
-        {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
-        | {"arrived": found.arrived[0]}
-        | {"gradient": found.slow.value[0], "gradient_se": found.slow.se[0]}
-        | {"F": found.F.value[0], "F_se": found.F.se[0], "G": found.G.value[0], "G_se": found.G.se[0]}
-        | {"diverged": lost}
-    )
+    columns = {"seed": seeds, "value": value, "se": se, "low": value - reach, "high": value + reach}
+    columns["arrived"] = found.arrived[0]
+    for name, square in (("gradient", found.slow), ("F", found.F), ("G", found.G)):
+        columns |= {name: square.value[0], f"{name}_se": square.se[0]}
+    table = pd.DataFrame({**columns, "diverged": lost})
     fine = table[~lost]
     count, mean = len(fine), float(fine["value"].mean())
     half = float(reach[~lost][0])
