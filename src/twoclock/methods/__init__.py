@@ -18,34 +18,10 @@ from twoclock.protocols import InputError
 from twoclock.schedules import Constant, Power, ScheduleLike
 from twoclock.validation import POSITIVE, check_number, choice, flag, number
 
-__all__ = [
-    "SABA",
-    "SVRG",
-    "TIDBD",
-    "VRTDC",
-    "Auto",
-    "BatchMeans",
-    "Candidates",
-    "DoG",
-    "Fast",
-    "Intentional",
-    "Lstd",
-    "MatrixFreeZap",
-    "ObGD",
-    "PlugIn",
-    "Polyak",
-    "RichardsonRomberg",
-    "Standard",
-    "SwiftTD",
-    "Zap",
-    "adam",
-    "averaged_tdc",
-    "ma_soba",
-    "running_means",
-    "sgda",
-    "soba",
-    "ttsa",
-]
+__all__ = ["Auto", "Candidates", "Fast", "MatrixFreeZap", "Standard", "Zap"]
+__all__ += ["BatchMeans", "Lstd", "PlugIn", "Polyak", "RichardsonRomberg"]
+__all__ += ["SABA", "SVRG", "TIDBD", "VRTDC", "DoG", "Intentional", "ObGD", "SwiftTD"]
+__all__ += ["adam", "averaged_tdc", "ma_soba", "running_means", "sgda", "soba", "ttsa"]
 
 
 def soba(alpha: ScheduleLike, beta: ScheduleLike) -> Standard:

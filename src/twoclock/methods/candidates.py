@@ -156,9 +156,7 @@ class Candidates(Method):
         lead = self._sent(lead, proven, back, send_lead)
         plain = replace(plain, known_reach=plain.reach)
         plain = jax.tree.map(
-            lambda new, old: jnp.where(send_plain, new.astype(old.dtype), old),
-            dog.moved_to(plain, proven),
-            plain,
+            lambda new, old: jnp.where(send_plain, new.astype(old.dtype), old), dog.moved_to(plain, proven), plain
         )
         points = jnp.where(send_lead, proven, here.astype(proven.dtype)), plain.mean.value
         checks = (frozen_check.freeze(one, z, k) for one, z in zip((check, plain_check), points, strict=True))

@@ -11,19 +11,6 @@ from twoclock.models.mean_field import FiniteField, LinearQuadraticField
 from twoclock.models.riccati import CertaintyEquivalence
 from twoclock.models.soft_mdp import EmpiricalMdp, SoftMdp
 
-__all__ = [
-    "AverageReward",
-    "CertaintyEquivalence",
-    "ConstrainedOptimum",
-    "EmpiricalMdp",
-    "FiniteField",
-    "LimitLaw",
-    "LinearQuadraticField",
-    "Lqr",
-    "MarkovGame",
-    "Mdp",
-    "SoftMdp",
-    "constrained_optimum",
-    "from_gymnasium",
-    "limit_law",
-]
+__all__ = ["AverageReward", "EmpiricalMdp", "MarkovGame", "Mdp", "SoftMdp", "from_gymnasium"]
+__all__ += ["ConstrainedOptimum", "FiniteField", "LinearQuadraticField", "constrained_optimum"]
+__all__ += ["CertaintyEquivalence", "LimitLaw", "Lqr", "limit_law"]

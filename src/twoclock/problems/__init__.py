@@ -38,62 +38,15 @@ from twoclock.problems.policy_evaluation.nonlinear import nonlinear_policy_evalu
 from twoclock.problems.policy_evaluation.td_lambda import trace_operators, with_trace
 from twoclock.problems.synthetic import quadratic, rates
 
-__all__ = [
-    "ActorCritic",
-    "BlindCriticWarning",
-    "CurvatureWarning",
-    "Guard",
-    "LqrModel",
-    "ModelCritic",
-    "PolicyEvaluation",
-    "SlowWalkSetting",
-    "SoftOperators",
-    "access_control",
-    "average_reward",
-    "baird",
-    "beach_bar",
-    "bilevel",
-    "boeing_747",
-    "boyan",
-    "composite",
-    "constrained_frozen_lake",
-    "constrained_mdp",
-    "custom",
-    "double_integrator",
-    "entropy_mdp",
-    "exact",
-    "fischer_burmeister",
-    "forest",
-    "frozen_lake",
-    "linear_quadratic_field",
-    "long_walk",
-    "lqr_actor_critic",
-    "lqr_model",
-    "markov_game",
-    "matrix_game",
-    "mean_field",
-    "minimax",
-    "nonlinear_policy_evaluation",
-    "oracle",
-    "paper_lqr",
-    "policy_evaluation",
-    "pursuit",
-    "quadratic",
-    "quadratic_bilevel",
-    "quadratic_minimax",
-    "random_entropy_mdp",
-    "random_policy_evaluation",
-    "rates",
-    "ring",
-    "river_swim",
-    "slow_walk",
-    "slow_walk_setting",
-    "spiral",
-    "trace_operators",
-    "tsitsiklis_van_roy",
-    "value_operators",
-    "walk_dependent",
-    "walk_inverted",
-    "walk_tabular",
-    "with_trace",
-]
+__all__ = ["custom", "exact", "oracle", "quadratic", "rates"]
+__all__ += ["CurvatureWarning", "bilevel", "composite", "minimax", "quadratic_bilevel", "quadratic_minimax"]
+__all__ += ["PolicyEvaluation", "nonlinear_policy_evaluation", "policy_evaluation"]
+__all__ += ["trace_operators", "value_operators", "with_trace"]
+__all__ += ["baird", "boyan", "long_walk", "random_policy_evaluation", "ring", "spiral", "tsitsiklis_van_roy"]
+__all__ += ["SlowWalkSetting", "slow_walk", "slow_walk_setting", "walk_dependent", "walk_inverted", "walk_tabular"]
+__all__ += ["SoftOperators", "entropy_mdp", "forest", "frozen_lake", "random_entropy_mdp"]
+__all__ += ["access_control", "average_reward", "river_swim"]
+__all__ += ["constrained_frozen_lake", "constrained_mdp", "fischer_burmeister"]
+__all__ += ["beach_bar", "linear_quadratic_field", "markov_game", "matrix_game", "mean_field", "pursuit"]
+__all__ += ["ActorCritic", "BlindCriticWarning", "Guard", "LqrModel", "ModelCritic"]
+__all__ += ["boeing_747", "double_integrator", "lqr_actor_critic", "lqr_model", "paper_lqr"]
