@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import twoclock as tc
 from twoclock import prng
@@ -24,6 +25,22 @@ def middle(mdp, cost, temp, share=0.5):
     """A limit between the least cost and that of the free optimum."""
     free = tc.models.constrained_optimum(mdp, cost, 1e3, temp)
     return free.least_cost + share * (free.free_cost - free.least_cost)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.5])
+def test_best_responses_solve_the_linear_program(share):
+    """max Σ x(s, a)r(s, a) over occupancies x ≥ 0 with Σ_a x(s, a) − Σ (γP)x = ρ and Σ xc ≤ limit; κ is its dual."""
+    for seed in range(5):
+        mdp, cost = random_mdp(seed, states=5)
+        limit, c = middle(mdp, cost, 0.0, share), np.sum(mdp.P * cost, axis=2)
+        balance = np.repeat(np.eye(5), 3, axis=1) - mdp.gamma * mdp.P.reshape(15, 5).T
+        found = linprog(-mdp.r.ravel(), c.reshape(1, -1), [limit + 1e-12], balance, np.full(5, 0.2))
+        best = tc.models.constrained_optimum(mdp, cost, limit)
+        np.testing.assert_allclose(best.reward, -found.fun, rtol=1e-8)
+        if share:  # with the least cost any larger multiplier is right too
+            np.testing.assert_allclose(best.multiplier, -found.ineqlin.marginals[0], atol=1e-7)
+        else:
+            assert best.high == np.inf
 
 
 def test_the_lake_is_that_of_the_linear_program():

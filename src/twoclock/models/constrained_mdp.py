@@ -1,7 +1,8 @@
 """Constrained MDPs in closed form: the best reward under a limit on the expected cost, and the limit's multiplier.
 
-At temperature 0 by the linear program over occupancies, whose dual is the multiplier, and for sparse tables by its
-vertices; at a positive temperature by the saddle of the Lagrangian, a root in the multiplier over soft value iteration.
+At temperature 0 it is a linear program over occupancies, whose dual is the multiplier, and is solved by best responses,
+its vertices; at a positive temperature by the saddle of the Lagrangian, a root in the multiplier over soft value
+iteration.
 """
 
 from __future__ import annotations
@@ -15,14 +16,13 @@ from numpy.typing import ArrayLike
 
 from twoclock.models.mdp import Mdp, check_dense, check_mdp
 from twoclock.models.soft_mdp import SoftMdp
-from twoclock.models.successors import PolicyEquations, Successors, pair_moves
+from twoclock.models.successors import PolicyEquations
 from twoclock.protocols import InputError
 from twoclock.validation import number
 from twoclock.validation.arrays import shaped
 
 Policy = Float[np.ndarray, "s a"]
 _ROUNDING = 1e-9  # costs that differ by less, relative to their size, are equal
-_KINK = 1e-4  # multipliers that differ by less are equal
 _MOST = 2.0**80  # larger than the multiplier of any limit above the least cost
 _STEPS = 200  # in the multiplier
 _ROUGH = 1e-2  # the residual of visits that only give a slope
@@ -95,8 +95,6 @@ def solve_constrained(soft: SoftMdp, c: Policy, limit: float) -> ConstrainedOpti
     if limit < least - rounding:
         raise InputError(f"`limit` must be at least {least:.6g}, the least expected cost of any policy, got {limit:g}")
     if not np.any(soft.temp):
-        if soft.successors is None:
-            return _linear_program(soft, c, limit, free.spent, least)
         return _vertices(responses, max(limit, least), free, least, rounding)
     best = free
     if free.spent > limit + rounding:
@@ -177,6 +175,13 @@ class _Responses:
         spent = float(np.dot(soft.start, cost))
         return _Response(kappa, float(np.dot(soft.start, V)) + kappa * spent, spent, slope, pi)
 
+    def visits(self, pi: Policy) -> Float[np.ndarray, " s"]:
+        """The discounted visits of each state under a policy."""
+        start = np.asarray(self.soft.start)
+        if self.equations:
+            return self.equations.visits(pi, start)
+        return np.linalg.solve(np.eye(len(start)) - np.einsum("sa,sat->ts", pi, np.asarray(self.soft.P)), start)
+
 
 def _binding(responses: _Responses, limit: float, free: _Response) -> _Response:
     """The response that spends the limit: Newton's steps in the multiplier, within the bounds so far."""
@@ -220,60 +225,13 @@ def _vertices(
         high = np.inf  # a larger multiplier changes nothing once the cost is the least
     elif below.spent > limit - 2 * rounding:
         high = cross(limit - 2 * rounding)[0]
-    assert responses.equations
-    start = np.asarray(responses.soft.start)
     share = np.clip((limit - below.spent) / (above.spent - below.spent), 0, 1) if above.spent > below.spent else 0.0
     x = sum(
-        weight * responses.equations.visits(end.policy, start)[:, None] * end.policy
+        weight * responses.visits(end.policy)[:, None] * end.policy
         for weight, end in ((share, above), (1 - share, below))
         if weight
     )
     visits = x.sum(axis=1, keepdims=True)
     policy = np.divide(x, visits, out=below.policy.copy(), where=visits > 0)
     reward, spent = (share * a + (1 - share) * b for a, b in zip(above[1:3], below[1:3], strict=True))
-    return ConstrainedOptimum(float(reward), float(spent), low, high, policy, free.spent, least)
-
-
-def _linear_program(soft: SoftMdp, c: Policy, limit: float, free_cost: float, least: float) -> ConstrainedOptimum:
-    """max Σ x(s, a)r(s, a) over occupancies x ≥ 0 with Σ_a x(s, a) − Σ (γP)x = ρ and Σ xc ≤ limit; then its duals.
-
-    A dual is a pair (V, κ) with V ≥ r − κc + (γP)V and κ ≥ 0, and is optimal where ρᵀV + κ·limit is the reward. There
-    may be several κ, so the smallest and the largest are two more programs.
-    """
-    from scipy.optimize import linprog  # slow to load, and seldom needed
-    from scipy.sparse import csr_array, hstack, vstack
-
-    # HiGHS has fixed tolerances, so rewards and costs are scaled to size 1.
-    unit_r, unit_c = (np.abs(table).max() or 1.0 for table in (np.asarray(soft.r), c))
-    P, rho, r, c = np.asarray(soft.P), np.asarray(soft.start), np.asarray(soft.r) / unit_r, c / unit_c
-    (states, actions), limit = r.shape, max(limit, least) / unit_c
-    balance = _balance(P, soft.successors)
-    primal: Any = linprog(-r.ravel(), c.reshape(1, -1), [limit], balance, rho, method="highs")
-    if primal.status != 0:
-        raise InputError(f"`mdp` and `cost` make a linear program that HiGHS cannot solve: {primal.message}")
-    x, reward = np.maximum(primal.x, 0.0).reshape(states, actions), -float(primal.fun)
-    known = -float(primal.ineqlin.marginals[0])
-    slack = _ROUNDING / (1 - P.sum(axis=2).max())
-    priced, budget = csr_array(-c.reshape(-1, 1)), csr_array(np.append(rho, limit)[None, :])
-    rows = vstack([hstack([-balance.T, priced]), budget], format="csr")
-    right = np.append(-r.ravel(), reward + slack)
-    bounds, pick = [(None, None)] * states + [(0, None)], np.append(np.zeros(states), 1.0)
-    ends: list[Any] = [linprog(sign * pick, rows, right, bounds=bounds, method="highs") for sign in (1, -1)]
-    low, high = (float(end.x[-1]) if end.status == 0 else known for end in ends)
-    if limit <= least / unit_c:
-        high = np.inf  # a larger multiplier changes nothing once the cost is the least
-    elif high - low < _KINK * (1 + known):  # they differ only by the tolerances of HiGHS
-        low = high = known
-    visits = x.sum(axis=1, keepdims=True)
-    policy = np.divide(x, visits, out=np.full_like(x, 1 / actions), where=visits > _ROUNDING)
-    price, spent = float(unit_r / unit_c), float(np.sum(x * c) * unit_c)
-    return ConstrainedOptimum(float(reward * unit_r), spent, low * price, high * price, policy, free_cost, least)
-
-
-def _balance(P: Float[np.ndarray, "s a k"], successors: Successors | None) -> Any:
-    """The sparse matrix that takes x(s, a) to Σ_a x(s, a) − Σ (γP)x in every state."""
-    from scipy.sparse import eye_array, kron
-
-    states, actions, _ = P.shape
-    ahead = np.tile(np.arange(states), states * actions) if successors is None else np.asarray(successors)
-    return (kron(eye_array(states), np.ones((1, actions))) - pair_moves(P, ahead).T).tocsr()
+    return ConstrainedOptimum(float(reward), float(spent), float(low), float(high), policy, free.spent, least)
