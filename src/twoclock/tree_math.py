@@ -154,6 +154,11 @@ def as_vector(tree: PyTree, lanes: tuple[int, ...] = ()) -> tuple[AnyArray, int,
     return flat[0].__array_namespace__().concatenate(flat, axis=-1), sum(ends[-1:]), back
 
 
+def select(condition: Array, new: PyTree, old: PyTree) -> PyTree:
+    """The new tree where the condition holds, in the precision of the old one, which it is elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a.astype(b.dtype), b), new, old)
+
+
 def difference(a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(jnp.subtract, a, b)
 

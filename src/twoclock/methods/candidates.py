@@ -102,7 +102,7 @@ class Candidates(Method):
         lead = self._sent(lead, state.proven, back, lost)
         far = (plain.count > _EARLY) & _led_away(plain.lately, usual, unit)
         back_to = dog.taken_back(plain, jnp.asarray(state.proven), usual)
-        plain = jax.tree.map(lambda new, old: jnp.where(far, new.astype(old.dtype), old), back_to, plain)
+        plain = tree_math.select(far, back_to, plain)
         checks = (
             frozen_check.add_sample(check, values, at_start, k)
             for check, values in ((state.check, at_lead), (state.plain_check, at_plain))
@@ -122,10 +122,7 @@ class Candidates(Method):
     ) -> MatrixFreeZapState:
         """The lead, or one that begins at z."""
         theta, omega = back(z)
-        begun = _LEAD.init(theta, omega)
-        sent: MatrixFreeZapState = jax.tree.map(
-            lambda new, old: jnp.where(now, new.astype(old.dtype), old), begun, lead
-        )
+        sent: MatrixFreeZapState = tree_math.select(now, _LEAD.init(theta, omega), lead)
         return sent
 
     def _judged(
@@ -155,9 +152,7 @@ class Candidates(Method):
         proven = jnp.where(known & better, jnp.where(chosen, at_plain.point, at_lead.point), proven)
         lead = self._sent(lead, proven, back, send_lead)
         plain = replace(plain, known_reach=plain.reach)
-        plain = jax.tree.map(
-            lambda new, old: jnp.where(send_plain, new.astype(old.dtype), old), dog.moved_to(plain, proven), plain
-        )
+        plain = tree_math.select(send_plain, dog.moved_to(plain, proven), plain)
         points = jnp.where(send_lead, proven, here.astype(proven.dtype)), plain.mean.value
         checks = (frozen_check.freeze(one, z, k) for one, z in zip((check, plain_check), points, strict=True))
         return lead, plain, *checks, proven, chosen.astype(take_plain.dtype)

@@ -102,12 +102,7 @@ class DoG(Method):
         average = tree_math.blend(state.mean, weight, path.value)
         theta, omega = back(path.value)
         new = DoGState(theta, omega, path, average, state.origin, reach, known, square, lately, state.share, count)
-        return self._kept(state, new)
-
-    def _kept(self, old: DoGState, new: DoGState) -> DoGState:
-        """The new state, or the old one where the new one is not finite."""
-        fine = is_finite((new.path.value, new.reach, new.square))
-        return jax.tree.map(lambda a, b: jnp.where(fine, a.astype(b.dtype), b), new, old)
+        return tree_math.select(is_finite((new.path.value, new.reach, new.square)), new, state)
 
     def estimate(self, state: DoGState) -> tuple[PyTree, PyTree]:
         _, back = ravel_pytree((state.theta, state.omega))

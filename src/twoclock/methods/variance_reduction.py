@@ -139,11 +139,9 @@ class VRTDC(Method):
         moved = jnp.maximum(done + 1 - size, 1)
         mean = blend(state.mean, jnp.where(gathers, 0, 1 / moved), (slow.value, fast.value))
 
-        anchor = jax.tree.map(lambda new, old: jnp.where(last, new, old), mean.value, state.anchor)
-        slow, fast = (
-            jax.tree.map(lambda new, old: jnp.where(last, new, old), tree_math.start(new), old)
-            for new, old in zip(anchor, (slow, fast), strict=True)
-        )
+        anchor = tree_math.select(last, mean.value, state.anchor)
+        pairs = zip(anchor, (slow, fast), strict=True)
+        slow, fast = (tree_math.select(last, tree_math.start(new), old) for new, old in pairs)
         count = jnp.where(last, 0, state.count + 1)
         return VRTDCState(slow, fast, anchor, field, mean, count, state.epochs + jnp.asarray(last, jnp.int32))
 
