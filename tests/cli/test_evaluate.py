@@ -28,6 +28,7 @@ def test_the_command_reads_a_file_and_writes_a_report(files, capsys, tmp_path):
     out = capsys.readouterr().out
     assert ", the policy 'pi' is worth" in out
     assert "uniform − pi:" in out
+    assert out.index("If no kind of start rarer than") < out.index("┏"), "the condition is ahead of the table"
     assert {"report.html", "spec.json", "table.csv", "value.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }

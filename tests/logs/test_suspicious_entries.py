@@ -84,6 +84,15 @@ def test_the_note_on_missing_starts_is_read(tmp_path):
     assert "PDIS and WIS" not in page.split("<h2>Details")[0], "of an estimator that was not chosen"
 
 
+@pytest.mark.parametrize("estimator", ["wis", "state_model", "snips"])
+def test_every_estimator_from_the_logs_own_starts_has_the_condition(estimator):
+    one_step = columns()["step"] == 0
+    log = logged.read({name: column[one_step] for name, column in columns(terminated=one_step | True).items()})
+    v = tc.evaluate(log, MDP.pi, 0.9, estimator=estimator, **BARE)
+    assert v.verdict.startswith("If no kind of start rarer than 0.05 is worth less than ")
+    assert v.notes[0].startswith("a kind of start rarer than 0.05 may be missing among 60")
+
+
 def test_an_interval_without_length_is_no_certainty():
     """A log that never reached the prize: every reward is 0, and so are the value and its error."""
     v = tc.evaluate(logged.read(columns(reward=np.zeros(len(columns()["reward"])))), MDP.pi, 0.9, bootstrap=0)

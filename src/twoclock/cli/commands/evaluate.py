@@ -95,10 +95,10 @@ def command(args: Sequence[str]) -> int:
         (str(r.policy), str(r.estimator), f"{r.value:.6g}", f"{r.low:.5g} … {r.high:.5g}", str(r.note))
         for r in v.table.itertuples()
     ]
-    print_table("", ("policy", "estimator", "value", f"{chosen.level:.0%} interval", "note"), rows)
+    say(repr(v))  # ahead of the numbers, since it begins with the condition under which they hold
     if len(policies) == 1:
         say(v.decision)
-    say(repr(v))
+    print_table("", ("policy", "estimator", "value", f"{chosen.level:.0%} interval", "note"), rows)
     say(f"  {page}")
     return 0
 
