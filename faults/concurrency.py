@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import numpy as np
@@ -10,7 +11,13 @@ from faults._children import python
 
 NAME = "threads, forks and signals"
 TRIALS = 36
-HEAD = """
+_LIMIT = 150  # seconds
+HEAD = (
+    f"""
+import faulthandler
+faulthandler.dump_traceback_later({_LIMIT - 10})
+"""
+    + """
 import asyncio, os, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")
 import jax, jax.numpy as jnp, numpy as np
@@ -36,6 +43,7 @@ def learner():
     l = tc.Learner(lambda t, w, x: t - w, lambda t, w, x: w - x, tc.Fast(), 0., 0.); l.update_many(np.zeros(9))
 call = globals()[sys.argv[1]]
 """
+)
 CALLS = ("solve", "agent", "evaluate", "every", "drawn", "sweep", "tune", "regulator", "learner", "residual")
 BODIES = {
     "a forked child": """
@@ -96,12 +104,17 @@ assert not jax.config.jax_enable_x64 and jnp.zeros(1).dtype == jnp.float32, "x64
 """,
     "a signal": """
 solve_once = tc.solve(problem, tc.Fast(), 50, 2)
-timer = threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), signal.SIGINT)); timer.start()
+after = []
+def strike(): os.kill(os.getpid(), signal.SIGINT); after.append("struck")
+timer = threading.Timer(float(sys.argv[2]), strike); timer.start()
 try:
-    for _ in range(200): call()
+    while len(after) < 3:
+        call()
+        if after: after.append("a call"); time.sleep(0.5)
+    sys.exit("Ctrl-C is lost")
 except KeyboardInterrupt: pass
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the handler of Ctrl-C is lost"
-timer.cancel()
+timer.join()
 call()
 """,
 }
@@ -111,8 +124,9 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     what = list(BODIES)[i % len(BODIES)]
     call = str(rng.choice(CALLS))
     try:
-        end = python(HEAD + BODIES[what], call, f"{rng.uniform(0, 0.5):.3f}", timeout=150)
-    except subprocess.TimeoutExpired:
-        return what, f"{call}: hangs"
+        end = python(HEAD + BODIES[what], call, f"{rng.uniform(0, 0.5):.3f}", timeout=_LIMIT)
+    except subprocess.TimeoutExpired as late:
+        at = re.findall(r'File ".*?([^/"]+)", line (\d+) in', (late.stderr or b"").decode(errors="replace"))
+        return what, f"{call}: hangs in {', '.join(':'.join(place) for place in at[:30])}"
     said = end.stderr.strip().splitlines()
     return what, None if end.returncode == 0 else f"{call}: {said[-1][:150] if said else end.returncode}"

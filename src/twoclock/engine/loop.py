@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 import signal
+import sys
 import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -264,6 +266,18 @@ class Interrupted(KeyboardInterrupt):
 def last_signal() -> int:
     """The number of the signal that stopped the last run, for an exit status."""
     return _last
+
+
+def _send_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Raise Ctrl-C once more where Python ignores it, as inside JAX's function for the garbage collector."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is _USUAL[signal.SIGINT]:
+        with suppress(RuntimeError):  # the interpreter ends
+            _thread.start_new_thread(_thread.interrupt_main, ())  # in this thread it would be ignored once more
+    else:
+        _report(ignored)
+
+
+_report, sys.unraisablehook = sys.unraisablehook, _send_again
 
 
 @contextmanager
