@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import inspect
 import sys
-from types import SimpleNamespace
-from typing import get_type_hints
+from types import SimpleNamespace, UnionType
+from typing import Union, get_args, get_origin, get_type_hints
 
 import jaxtyping
 from beartype.roar import BeartypeCallHintParamViolation
@@ -93,11 +93,12 @@ def resolved(function, hint):
 def leaf_checked(accepts):
     """What jaxtyping asks of each leaf of a tree, without the search for its signature."""
     hint = accepts.__annotations__["x"]
-    if not isinstance(hint, type):
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if not all(isinstance(kind, type) for kind in kinds):
         return leaf_checked_at_length(accepts)
 
     def checked_leaf(leaf):
-        if not isinstance(leaf, hint):
+        if not any(isinstance(leaf, kind) for kind in kinds):
             raise TypeError
 
     return checked_leaf

@@ -246,3 +246,9 @@ def test_a_value_of_an_earlier_trace_is_refused_in_one_line():
     problem = tc.problems.custom(F, lambda t, w, x: w - t, lambda key: jax.random.normal(key), 0.0, 0.0)
     with pytest.raises(tc.InputError, match="must not keep a value of the run"):
         tc.solve(problem, tc.Fast(), 50, 2)
+
+
+@pytest.mark.parametrize("problem", [tc.problems.frozen_lake(), tc.problems.double_integrator()])
+def test_the_closed_forms_of_this_library_are_no_functions_of_a_user(problem):
+    """Else each trace is made twice, and each run compiles them again."""
+    assert not program_digest.trace_lane(problem, tc.Standard()).user_jitted

@@ -454,7 +454,8 @@ def test_odd_values_in_a_sealed_record_are_one_line(result, tmp_path):
     for _ in range(500):
         deep = [deep]
     result.save(tmp_path / "result")
-    learner = tc.Learner(lambda t, o, x: o - 1, lambda t, o, x: o - t + x, tc.Standard(0.1, 0.1), 0.0, 0.0)
+    F, G = (lambda t, o, x: o - 1), (lambda t, o, x: o - t + x)
+    learner = tc.Learner(F, G, tc.Standard(0.1, 0.1), 0.0, 0.0)
     learner.update_many(np.arange(20.0))
     learner.save(tmp_path / "learner")
     agent = tc.agents.Evaluator(1.0, np.eye(2), 0.5)
@@ -463,9 +464,7 @@ def test_odd_values_in_a_sealed_record_are_one_line(result, tmp_path):
     tc.sweep(**SWEEP, out=tmp_path / "sweep")
     readers = {
         "result/spec.json": lambda: tc.solve(BOWL, tc.Fast(), 80, 3, start=tc.load(tmp_path / "result")),
-        "learner/spec.json": lambda: tc.Learner.load(
-            tmp_path / "learner", lambda t, o, x: o - 1, lambda t, o, x: o - t + x
-        ),
+        "learner/spec.json": lambda: tc.Learner.load(tmp_path / "learner", F, G),
         "agent/spec.json": lambda: repr(tc.agents.Evaluator.load(tmp_path / "agent")),
         "sweep/sweep.json": lambda: tc.Sweep.load(tmp_path / "sweep"),
     }

@@ -35,9 +35,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 # Programs written here hold no function of a user's.
 _HERE = Path(__file__).parents[1]
 _LIBRARIES = (
-    f" at {Path(jax.__file__).parent}/", f" at {_HERE / 'engine'}/", f" at {_HERE / 'models'}/",
+    *(f" at {folder}/" for folder in (Path(jax.__file__).parent, _HERE / "engine", _HERE / "models")),
+    f" at {_HERE / 'tree_math.py'}:",
     *(f" at {_HERE / 'methods' / name}.py:" for name in ("frozen_check", "local_model", "zap")),
-)  # fmt: skip
+)
 F = TypeVar("F", bound=Callable[..., PyTree])
 
 
