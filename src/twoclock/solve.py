@@ -202,7 +202,8 @@ def solve(
                 about["until"] = {**vars(until), "steps": spec.steps, "reached": reached}
             for i, (label, one_method) in enumerate(alike.items()):
                 carry = jax.tree.map(operator.itemgetter(i), output.carry)
-                theta, omega = jax.tree.map(np.asarray, estimate_each(one_method, carry.state, traced.digest))
+                # Copied, since an array of JAX must not be written to.
+                theta, omega = jax.tree.map(np.array, estimate_each(one_method, carry.state, traced.digest))
                 results[label] = Result(
                     theta,
                     omega,

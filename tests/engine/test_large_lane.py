@@ -30,9 +30,9 @@ def walk(monkeypatch, large, problem, method, marks, **options):
     usual, loop = engines._advance, large_lane._loop
 
     def count(name, function):
-        def counted(*args):
+        def counted(*args, **options):
             calls[name] += 1
-            return function(*args)
+            return function(*args, **options)
 
         return counted
 
@@ -97,8 +97,26 @@ def test_the_state_is_held_once():
         after = group.advance(carry, 0, 10)
         noise = group._drawn[1]
         span = np.asarray([0, 0, 10], np.int32)
-        lowered = large_lane._loop.jitted.lower(group.instances, group.methods, after.state, after.env, noise, span)
+        given = group.instances, group.methods, after.state, after.env, noise, span
+        lowered = large_lane._loop.jitted.lower(*given, whole=True)
         memory = lowered.compile().memory_analysis()
     assert before.is_deleted()
     assert memory.alias_size_in_bytes >= bytes_
     assert memory.temp_size_in_bytes < 3.1 * large  # of the step itself
+
+
+def test_whole_spans_and_the_steps_after_them_are_the_same_steps(monkeypatch):
+    """On a GPU two programs share the steps; here they are told that this is one."""
+    with jax.enable_x64(True):
+        lanes = Lanes.of(make_instances(problem(), (0,)), [METHODS["fast"]], (0,), None)
+        carries = []
+        for backend in ("cpu", "gpu"):
+            (group,) = engines.Xla().compile(lanes)
+            noise, span = group._block(0, 0)[0], np.asarray([0, 3, 70], np.int32)
+            with monkeypatch.context() as patch:
+                patch.setattr(large_lane.jax, "default_backend", lambda backend=backend: backend)
+                carry, end = large_lane.advance(group.instances, group.methods, engines.start(lanes), noise, span)
+            assert end == carry.last.item() == 70
+            carries.append(carry)
+    for ours, theirs in zip(*(jax.tree.leaves(carry.state) for carry in carries), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)

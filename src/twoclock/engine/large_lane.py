@@ -35,9 +35,19 @@ def serves(method: Method, carry: LaneState, bound: Scalar | None) -> bool:
 
 
 def _advance(
-    instances: Instances, methods: Method, state: PyTree, env: PyTree, noise: PyTree, span: jax.Array
+    instances: Instances,
+    methods: Method,
+    state: PyTree,
+    env: PyTree,
+    noise: PyTree,
+    span: jax.Array,
+    *,
+    whole: bool,
 ) -> tuple[PyTree, PyTree, jax.Array]:
-    """As the usual loop does, but stop at a look that shows a state which is not finite; return the look before it."""
+    """As the usual loop does, but stop at a look that shows a state which is not finite; return the look before it.
+
+    With ``whole`` spans between looks, a number that is known when it is compiled, a GPU need not ask after each step.
+    """
     first, lo, hi = span
     problem = _single(instances.batched, 1) if instances.per_seed else instances.batched
     method = _single(methods, 1)
@@ -50,40 +60,41 @@ def _advance(
         new = method.step(problem.F, problem.G, state, x, first + i)
         return jax.tree.map(lambda n, o: n.astype(o.dtype), new, state), env
 
-    def look(state: State, begin: Scalar, end: Scalar) -> tuple[State, Scalar, jax.Array]:
+    def steps(at: tuple[State, Scalar, jax.Array]) -> tuple[State, Scalar, jax.Array]:
+        state, begin, _ = at
+        if whole:
+            end = begin + SPAN
+            state = jax.lax.fori_loop(0, SPAN, lambda i, at: step(begin + i, at), state)
+        else:
+            end = jnp.minimum(begin + SPAN, hi)
+            state = jax.lax.fori_loop(begin, end, step, state)
         fine = _all_finite(state[0])
         return state, jnp.where(fine, end, begin), fine
 
-    def steps(at: tuple[State, Scalar, jax.Array]) -> tuple[State, Scalar, jax.Array]:
-        state, begin, _ = at
-        if known:
-            state = jax.lax.fori_loop(0, SPAN, lambda i, at: step(begin + i, at), state)
-            return look(state, begin, begin + SPAN)
-        end = jnp.minimum(begin + SPAN, hi)
-        return look(jax.lax.fori_loop(begin, end, step, state), begin, end)
-
-    # With a number of passes that is known when it is compiled, a GPU need not ask after each of them.
-    known = jax.default_backend() != "cpu"
-    last = hi - SPAN if known else hi - 1
     at = (_single(state, 2), _single(env, 2)), lo, jnp.asarray(True)
-    at = jax.lax.while_loop(lambda at: at[2] & (at[1] <= last), steps, at)
-    if known:
-        state_and_env, begin, fine = at
-        rest = jnp.where(fine, hi, begin)
-        at = look(jax.lax.fori_loop(begin, rest, step, state_and_env), begin, rest)
-    (state, env), end, _ = at
+    (state, env), end, _ = jax.lax.while_loop(lambda at: at[2] & (at[1] < hi), steps, at)
     return *jax.tree.map(lambda leaf: leaf[None, None], (state, env)), first + end
 
 
-_loop = StoredFunction(_advance, donate_argnames="state")
+_loop = StoredFunction(_advance, static_argnames="whole", donate_argnames="state")
 
 
 def advance(
     instances: Instances, methods: Method, carry: LaneState, noise: PyTree, span: np.ndarray
 ) -> tuple[LaneState, int]:
     """Run a span of steps and use up the state; return the step up to which it was finite."""
-    state, env, end = _loop(instances, methods, carry.state, carry.env, noise, span)
-    return LaneState(state, env, carry.alive, jnp.full_like(carry.last, end)), int(end)
+    first, lo, hi = span.tolist()
+    # One program for each kind: the memory of two loops in one program would not fit into that of one.
+    cut = hi - (hi - lo) % SPAN
+    parts = [(lo, hi, False)] if jax.default_backend() == "cpu" else [(lo, cut, True), (cut, hi, False)]
+    end, state, env = first + lo, carry.state, carry.env
+    for begin, last, whole in parts:
+        # Without a step both are just compiled.
+        if end == first + begin and (begin < last or lo == hi):
+            part = np.asarray([first, begin, last], np.int32)
+            state, env, reached = _loop(instances, methods, state, env, noise, part, whole=whole)
+            end = int(reached)
+    return LaneState(state, env, carry.alive, jnp.full_like(carry.last, end)), end
 
 
 def _single(tree: PyTree, axes: int) -> PyTree:

@@ -226,6 +226,8 @@ def _join_carries(programs: Sequence[Program], carries: list[LaneState]) -> Lane
 
 def _join(programs: Sequence[Program], *parts: np.ndarray) -> np.ndarray:
     """Join the arrays of all groups, methods × seeds."""
+    if len(parts) == 1 and jax.default_backend() != "cpu":  # the array has been copied from the device
+        return np.asarray(parts[0])
     by_methods: dict[int, list[np.ndarray]] = {}
     for program, part in zip(programs, parts, strict=True):
         by_methods.setdefault(program.where[0].start, []).append(np.asarray(part))
