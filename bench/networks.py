@@ -1,9 +1,9 @@
 """What a step costs where the variables are networks, beside a JAX loop written by hand, with the memory of both.
 
 ``bilevel`` reweights data: x has a weight for each item and y is a network, by SOBA. ``minimax`` trains two networks
-against each other, by the averaged method. The loops by hand take the same derivatives in the same way, draw their
-batches with replacement, as ours do here, keep plain float32 and reuse the memory of the last step; they check nothing
-and record nothing. "Ours, in epochs" draws each item once before any twice. A step's time is a slope, so that what a
+against each other, by the averaged method. The loops by hand take the same derivatives in the same way, and draw their
+batches with replacement, as ours do here. They keep plain float32, reuse the memory of the last step, check nothing and
+record nothing. "Ours, in epochs" draws each item once before any twice. A step's time is a slope, so that what a
 mark costs is left out. Each run has a separate process, so that its peak memory can be measured.
 """
 

@@ -106,7 +106,7 @@ def test_the_state_is_held_once():
 
 
 def test_whole_spans_and_the_steps_after_them_are_the_same_steps(monkeypatch):
-    """On a GPU two programs share the steps; here they are told that this is one."""
+    """On a GPU two programs share the steps; here this machine is taken for one."""
     with jax.enable_x64(True):
         lanes = Lanes.of(make_instances(problem(), (0,)), [METHODS["fast"]], (0,), None)
         carries = []
