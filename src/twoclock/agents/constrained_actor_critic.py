@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -74,6 +73,8 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
 
     _NUMBERS = ("states", "actions", "limit", "temperature", "gamma", "seed")
     _ARRAYS = ()
+    _PLAIN = ("_spent", "_weight", "_fresh")
+    _FORMAT = 2
     _OTHERS = ("price",)
     _FUNCTIONS = ("cost",)
     _STREAM = 0x636163
@@ -101,7 +102,7 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
             method = Standard(multiplier, (actor, critics))
         self.method = run_args.check_method(method)
         self._set_seed(seed)
-        self._costs, self._spent, self._weight = RecentMean(), 0.0, 1.0
+        self._recent, self._spent, self._weight = RecentMean(), 0.0, 1.0
         self._starts, self._fresh = np.zeros(self.states), True
         soft = SoftOperators(
             np.full(self.states, self.temperature), np.full((1, 1, 1), self.gamma), 1 / (1 - self.gamma)
@@ -141,14 +142,11 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
         self._spent += self._weight * paid
         self._weight *= self.gamma
         if self._fresh:
-            self._costs.add(self._spent)
+            self._recent.add(self._spent)
             self._spent, self._weight = 0.0, 1.0
 
-    @property
-    def policy(self) -> Float[np.ndarray, "s a"]:
-        """The learnt policy π[s, a]."""
-        with jax.enable_x64(True):
-            return np.asarray(jax.nn.softmax(jnp.asarray(self._learner.omega[0])))
+    def _all_logits(self) -> Array:
+        return jnp.asarray(self._learner.omega[0])
 
     @property
     def multiplier(self) -> float:
@@ -160,7 +158,7 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
 
         NaN while there are fewer than a hundred. An episode that is cut off counts with its cost until then.
         """
-        return self._costs.estimate(level)
+        return self._recent.estimate(level)
 
     def violation(self, level: float = 0.95) -> Estimate:
         """By how much the mean cost exceeds the limit, with its interval; below 0 where it stays within."""
@@ -168,7 +166,7 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
         return Estimate(value - self.limit, low - self.limit, high - self.limit)
 
     @classmethod
-    def load(cls, path: str | Path, cost: Cost, method: Method | None = None) -> ConstrainedActorCritic:
+    def load(cls, path: str | Path, cost: Cost, method: Method | None = None) -> Self:  # type: ignore[override]
         """Load a saved agent with its cost; pass its method again if that holds a function.
 
         Args:
@@ -179,17 +177,15 @@ class ConstrainedActorCritic(SoftmaxActorCritic):
         return cls._load(path, method, lambda _: {"cost": cost})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        numbers = {"costs": self._costs.numbers, "spent": self._spent, "weight": self._weight, "fresh": self._fresh}
-        return numbers, {"starts": self._starts}
+        return super()._state()[0], {"starts": self._starts}
 
     def _take_up(self, about: Document, record: Record) -> None:
         super()._take_up(about, record)
-        self._costs, self._starts = RecentMean(about["costs"]), np.array(record.trees["starts"])
-        self._spent, self._weight, self._fresh = about["spent"], about["weight"], about["fresh"]
+        self._starts = np.array(record.trees["starts"])
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"κ {self.multiplier:.3g}"
-        spent = f", cost {self.cost()}" if self._costs.count else ""
+        spent = f", cost {self.cost()}" if self._recent.count else ""
         return (
             f"ConstrainedActorCritic({self.states} states, limit {self.limit:g}, {self.steps:,} samples, {how}{spent})"
         )

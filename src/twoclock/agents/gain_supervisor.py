@@ -8,6 +8,7 @@ import scipy
 from jaxtyping import Float
 
 from twoclock.agents.plant_statistics import PlantStatistics
+from twoclock.agents.protocol import Restorable
 from twoclock.problems.lqr.operators import Bounds, Guard
 from twoclock.protocols import PyTree
 
@@ -19,7 +20,7 @@ _LOOKS = 64  # a new gain is examined whenever the number of samples has grown b
 _supervise, _judge = jax.jit(Bounds.supervise), jax.jit(Bounds.judge)
 
 
-class GainSupervisor:
+class GainSupervisor(Restorable):
     """Lets a gain act only if the samples show that it stabilises; the safe gain takes over where a state leaves its
     range.
 
@@ -36,6 +37,11 @@ class GainSupervisor:
         leads_back: whether the learner returns to the safe gain while its own gain is not proved. An actor must; a
             model needs no such help.
     """
+
+    _STATE = (
+        "safe", "acting", "proved", "refuted", "lost", "rejected", "watch", "_first", "_few", "_replaced", "_looked",
+        "_edge",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -104,15 +110,10 @@ class GainSupervisor:
         log, n = np.asarray(self.log), self.safe.shape[1]
         self.log = []
         self.proved = self.statistics.proves(self.safe)
-        bounds = self.guard.measure(self.safe, log[:, :n], log[:, n:-1], log[:, -1])
-        self.begin(bounds)
-        return bounds
-
-    def begin(self, bounds: Bounds) -> None:
-        """Guard by these bounds from now on."""
-        self.bounds = bounds
+        self.bounds = self.guard.measure(self.safe, log[:, :n], log[:, n:-1], log[:, -1])
         with jax.enable_x64(True):
-            self.watch = jax.tree.map(np.asarray, bounds.start())
+            self.watch = jax.tree.map(np.asarray, self.bounds.start())
+        return self.bounds
 
     def consider(self, K: Matrix) -> None:
         """Let K act if it is proved. This is tried from time to time, since a proof is slow."""
@@ -167,26 +168,15 @@ class GainSupervisor:
         return found
 
     def snapshot(self) -> dict[str, PyTree]:
-        """All of it as arrays."""
-        flags = np.asarray(
-            [self.proved, self.refuted, self.lost, self.rejected, self._replaced, self._looked, self._few, self._edge]
-        )
         log = np.asarray(self.log).reshape(len(self.log), sum(self.safe.shape) + 1)
-        bounds = None if self.bounds is None else {"rms": self.bounds.rms, "weight": self.bounds.weight}
-        cost = None if self.bounds is None else self.bounds.cost_unit
-        return {
-            "safe": self.safe, "acting": self.acting, "flags": flags, "log": log, "watch": self.watch,
-            "first": self._first, "bounds": bounds, "cost_unit": cost,
-        }  # fmt: skip
+        now = self.bounds
+        bounds = None if now is None else {"rms": now.rms, "weight": now.weight, "cost_unit": now.cost_unit}
+        return super().snapshot() | {"log": log, "bounds": bounds}
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
-        self.safe, self.acting, self.log = snapshot["safe"], snapshot["acting"], list(snapshot["log"])
-        *flags, looked, few, self._edge = snapshot["flags"].tolist()
-        self.proved, self.refuted, self.lost, self.rejected, self._replaced = (bool(flag) for flag in flags)
-        self._looked, self._few, self._first = int(looked), int(few), snapshot["first"]
+        super().restore(snapshot)
+        self.log = list(snapshot["log"])
         if (saved := snapshot["bounds"]) is not None:
-            limit, reach = np.float64(self.guard.limit), np.float64(self.guard.reach)
-            unit = snapshot["cost_unit"]
+            limit, reach, unit = np.float64(self.guard.limit), np.float64(self.guard.reach), saved["cost_unit"]
             unit = None if unit is None else np.float64(unit)
-            self.begin(Bounds(self.safe, limit, reach, saved["rms"], saved["weight"], unit))
-            self.watch = snapshot["watch"]
+            self.bounds = Bounds(self.safe, limit, reach, saved["rms"], saved["weight"], unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from twoclock import validation
 from twoclock.agents.gain_supervisor import GainSupervisor
 from twoclock.agents.plant_statistics import OutputHistory, PlantStatistics, PlantWarning, PlantWarnings
-from twoclock.agents.protocol import LearnerAgent
+from twoclock.agents.protocol import LearnerAgent, Restorable
 from twoclock.intervals.bootstrap import Estimate
 from twoclock.intervals.confidence_sequence import RunningCost
 from twoclock.methods import Polyak, Standard, running_means
@@ -95,7 +95,7 @@ class Regulator(LearnerAgent):
     _NUMBERS = ("sigma", "critic", "kappa", "seed", "lags", "outputs", "intercept")
     _ARRAYS = ("Q", "R", "K0", "reference")
     _OTHERS = ("guard",)
-    _FORMAT = 2
+    _FORMAT = 3
     _STREAM = 0x74776F  # exploration equal to the plant's own noise would silently bias the model
 
     def __init__(
@@ -325,13 +325,7 @@ class Regulator(LearnerAgent):
         return Result(theta, learnt.omega, learnt.history, np.asarray([self.diverged]), learnt.last_step, learnt.spec)
 
     @classmethod
-    def load(cls, path: str | Path, method: Method | None = None) -> Regulator:
-        """Load a saved regulator; pass its method again if that holds a function.
-
-        Args:
-            path: the folder of ``save``.
-            method: the method of the saved agent, if it holds a function.
-        """
+    def load(cls, path: str | Path, method: Method | None = None) -> Self:
         return cls._load(path, method, lambda about: {"guard": about["guard"] and Guard(**about["guard"])})
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
@@ -340,13 +334,8 @@ class Regulator(LearnerAgent):
             "costs": self._costs.numbers,
             "said": sorted(self._said),
         }
-        trees = {
-            "asked": self._asked, "rest": (*self._rest, np.asarray(self._rest_at)),
-            "past": self._history.snapshot(), "statistics": self._statistics.snapshot(),
-            "notes": self._notes.snapshot(),
-            "supervisor": None if self._supervisor is None else self._supervisor.snapshot(),
-        }  # fmt: skip
-        return about, trees
+        own = {"asked": self._asked, "rest": (*self._rest, np.asarray(self._rest_at))}
+        return about, own | {name: part.snapshot() for name, part in self._parts().items()}
 
     def _take_up(self, about: Document, record: Record) -> None:
         trees = record.trees
@@ -354,14 +343,17 @@ class Regulator(LearnerAgent):
         self._said, self._asked = set(about["said"]), trees["asked"]
         rest, action, at = trees["rest"]
         self._rest, self._rest_at = (rest, action), int(at)
-        self._history.restore(trees["past"])
-        self._statistics.restore(trees["statistics"])
-        self._notes.restore(trees["notes"])
-        if self._supervisor is not None:
-            self._supervisor.restore(trees["supervisor"])
-            if self._supervisor.bounds is not None:
-                self._learner = self._make_learner(self._supervisor.safe, self._supervisor.bounds)
+        for name, part in self._parts().items():
+            part.restore(trees[name])
+        if self._supervisor is not None and self._supervisor.bounds is not None:
+            self._learner = self._make_learner(self._supervisor.safe, self._supervisor.bounds)
         super()._take_up(about, record)
+
+    def _parts(self) -> dict[str, Restorable]:
+        parts: dict[str, Restorable] = {
+            "past": self._history, "statistics": self._statistics, "notes": self._notes,
+        }  # fmt: skip
+        return parts if self._supervisor is None else parts | {"supervisor": self._supervisor}
 
     def __repr__(self) -> str:
         how = "diverged" if self.diverged else f"cost {self.cost()}" if self._costs.recent.count else "not begun"

@@ -8,6 +8,7 @@ import numpy as np
 import scipy  # loads its parts when they are used
 from jaxtyping import Float
 
+from twoclock.agents.protocol import Restorable
 from twoclock.protocols import InputError, PyTree
 from twoclock.validation import short_repr
 
@@ -22,7 +23,7 @@ _RECENT = 1024  # outputs that are stored
 _NEAR = 0.01  # of a Gaussian's samples lie nearer to its mean than what counts as near the goal
 
 
-class OutputHistory:
+class OutputHistory(Restorable):
     """The last L outputs and L − 1 actions as a state, s = (y_t, …, y_{t−L+1}, u_{t−1}, …, u_{t−L+1}).
 
     An output other than the last one begins a new episode, which is taken to start at rest there.
@@ -31,6 +32,8 @@ class OutputHistory:
         p, m: sizes of output and action.
         lags: L; with 1 the state is the output.
     """
+
+    _STATE = ("last", "y", "u", "length")
 
     def __init__(self, p: int, m: int, lags: int) -> None:
         self.p, self.m, self.lags = p, m, lags
@@ -71,16 +74,8 @@ class OutputHistory:
     def _follows(self, y: Vector) -> bool:
         return self.last is not None and np.array_equal(y, self.last)
 
-    def snapshot(self) -> dict[str, PyTree]:
-        """All of it as arrays."""
-        return {"last": self.last, "y": self.y, "u": self.u, "length": np.asarray(self.length)}
 
-    def restore(self, snapshot: dict[str, PyTree]) -> None:
-        self.last, self.length = snapshot["last"], int(snapshot["length"])
-        self.y, self.u = snapshot["y"].copy(), snapshot["u"].copy()
-
-
-class PlantStatistics:
+class PlantStatistics(Restorable):
     """The sums of one trajectory, and least squares of y' = [A B](s, u) + d + w from them.
 
     The first samples only set the scale V₀ of the regressors φ = (s, u, 1), so that no unit matters. From those after
@@ -95,6 +90,8 @@ class PlantStatistics:
 
     Reference: Abbasi-Yadkori, Pál & Szepesvári, *Improved algorithms for linear stochastic bandits*, 2011.
     """
+
+    _STATE = ("past", "early", "sums", "seen")
 
     def __init__(self, n: int, m: int, known: Matrix | None = None) -> None:
         self.n, self.m, self.known = n, m, np.zeros((0, n + m)) if known is None else known
@@ -236,15 +233,10 @@ class PlantStatistics:
         chance = float(scipy.special.chdtri(k - d, _CHANCE)) / self.count
         return worst, worst > max(_SHARE, chance)
 
-    def snapshot(self) -> dict[str, PyTree]:
-        """All of it as arrays."""
-        return {"sums": np.stack([self.past, self.early, self.sums]), "seen": np.asarray(self.seen)}
-
     def restore(self, snapshot: dict[str, PyTree]) -> None:
-        if snapshot["sums"].shape[1:] != self.sums.shape:
+        if snapshot["sums"].shape != self.sums.shape:
             raise InputError("`path` is of a regulator with other sizes of states, actions or lags")
-        self.past, self.early, self.sums = snapshot["sums"].copy()
-        self.seen = int(snapshot["seen"])
+        super().restore(snapshot)
 
 
 def _stable(loops: np.ndarray) -> bool:
@@ -279,12 +271,14 @@ class PlantWarning(UserWarning):
     """A regulator's plant is not what its model says, or a guard had to act."""
 
 
-class PlantWarnings:
+class PlantWarnings(Restorable):
     """Counts and recent outputs of a plant, and the warnings that follow from them.
 
     Args:
         cost: the p×p cost of an output; whether a goal is reached is judged in its directions alone.
     """
+
+    _STATE = ("recent", "count", "cut")
 
     def __init__(self, cost: Float[np.ndarray, "p p"]) -> None:
         p = len(cost)
@@ -334,11 +328,3 @@ class PlantWarnings:
         nearest = int(np.argmin(distance))
         far = rank > 0 and distance[nearest] > scipy.special.chdtri(rank, 1 - _NEAR)
         return self.recent[nearest] if far else None
-
-    def snapshot(self) -> dict[str, PyTree]:
-        """All of it as arrays."""
-        return {"recent": self.recent, "counts": np.asarray([self.count, self.cut])}
-
-    def restore(self, snapshot: dict[str, PyTree]) -> None:
-        self.recent = snapshot["recent"].copy()
-        self.count, self.cut = (int(count) for count in snapshot["counts"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 
+import jax
 import numpy as np
 
 from twoclock import storage, validation
@@ -139,6 +140,7 @@ class LearnerAgent:
     _NUMBERS: ClassVar[tuple[str, ...]]
     _ARRAYS: ClassVar[tuple[str, ...]]
     _OTHERS: ClassVar[tuple[str, ...]] = ()
+    _PLAIN: ClassVar[tuple[str, ...]] = ()  # attributes beside the learner's state that a record stores as JSON
     _FUNCTIONS: ClassVar[tuple[str, ...]] = ()  # settings that may be functions, of which a record stores the identity
     _FORMAT: ClassVar[int] = 1  # the version of what it saves; changed when older records lack something
     _STREAM: ClassVar[int]  # of the random numbers: a simulator that has the same seed must not draw the same ones
@@ -219,7 +221,7 @@ class LearnerAgent:
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
         """Further state of the agent to save: as JSON, and as pytrees of arrays."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in self._PLAIN}, {}
 
     def restore(self, path: str | Path) -> None:
         """Restore the saved state of an agent with the same settings, its exploration included."""
@@ -235,6 +237,8 @@ class LearnerAgent:
                 raise InputError(f"`{name}` must be what it was when the agent was saved: its code or values differ")
         self._learner.restore(record)
         self._rng.bit_generator.state = about["rng"]
+        for name in self._PLAIN:
+            setattr(self, name, about[name])
 
     def _function_identities(self) -> dict[str, str | None]:
         """The identity of each setting that may be a function and must not change; None where it cannot be
@@ -246,6 +250,16 @@ class LearnerAgent:
             except Unidentified:
                 found[name] = None
         return found
+
+    @classmethod
+    def load(cls, path: str | Path, method: Method | None = None) -> Self:
+        """Load a saved agent; pass its method again if that holds a function.
+
+        Args:
+            path: the folder of ``save``.
+            method: the method of the saved agent, if it holds a function.
+        """
+        return cls._load(path, method)
 
     @classmethod
     def _load(
@@ -277,6 +291,23 @@ class LearnerAgent:
                 "resumed; what it has learnt is in `tc.load(path).theta`, and a new one may start from there"
             )
         return about, record
+
+
+class Restorable:
+    """An object whose state is in the attributes that its class names: numbers, arrays, pytrees of arrays, or None."""
+
+    _STATE: ClassVar[tuple[str, ...]]
+
+    def snapshot(self) -> dict[str, PyTree]:
+        """Its state as arrays."""
+        return {name: jax.tree.map(np.array, getattr(self, name)) for name in self._STATE}
+
+    def restore(self, snapshot: dict[str, PyTree]) -> None:
+        """Restore a snapshot."""
+        for name in self._STATE:
+            saved = snapshot[name]
+            number = isinstance(saved, np.ndarray) and saved.ndim == 0
+            setattr(self, name, saved.item() if number else jax.tree.map(np.array, saved))
 
 
 def check_index(name: str, value: int, size: int) -> int:

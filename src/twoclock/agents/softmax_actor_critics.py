@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +33,7 @@ class SoftmaxActorCritic(LearnerAgent):
 
     states: int
     actions: int
+    _recent: RecentMean  # of what the agent reports an interval of
 
     def _set_sizes(self, states: object, actions: object) -> None:
         self.states, self.actions = validation.whole("states", states), validation.whole("actions", actions, least=2)
@@ -55,6 +54,24 @@ class SoftmaxActorCritic(LearnerAgent):
     def _logits(self, state: PyTree, s: int) -> Float[np.ndarray, " actions"]:
         """The logits of state s as an array of their own, by a state of the method."""
         return +state.theta[s]
+
+    @property
+    def policy(self) -> Float[np.ndarray, "s a"]:
+        """The learnt policy π[s, a]; of an averaging method, the policy of the mean iterate."""
+        with jax.enable_x64(True):
+            return np.asarray(jax.nn.softmax(self._all_logits()))
+
+    def _all_logits(self) -> Array:
+        """The learnt logits of all states."""
+        return jnp.asarray(self._learner.theta)
+
+    def _state(self) -> tuple[Document, dict[str, PyTree]]:
+        plain, trees = super()._state()
+        return plain | {"recent": self._recent.numbers}, trees
+
+    def _take_up(self, about: Document, record: Record) -> None:
+        super()._take_up(about, record)
+        self._recent = RecentMean(about["recent"])
 
 
 def transition(s: int, a: int, t: int, reward: float, discount: float) -> Step:
@@ -110,6 +127,8 @@ class EntropyActorCritic(SoftmaxActorCritic):
 
     _NUMBERS = ("states", "actions", "temperature", "gamma", "initial_value", "seed")
     _ARRAYS = ("features", "policy_features")
+    _PLAIN = ("_earned",)
+    _FORMAT = 2
     _STREAM = 0x736163
 
     def __init__(
@@ -137,7 +156,7 @@ class EntropyActorCritic(SoftmaxActorCritic):
         self.method = run_args.check_method(method)
         self.initial_value = validation.number("initial_value", initial_value)
         self._set_seed(seed)
-        self._returns, self._earned = RecentMean(), 0.0
+        self._recent, self._earned = RecentMean(), 0.0
         temp, discount = np.full(self.states, self.temperature), np.full((1, 1, 1), self.gamma)
         self._operators = SoftOperators(temp, discount, 1 / (1 - self.gamma), self.features, self.policy_features)
         shape = (self.states, self.actions) if self.policy_features is None else self.policy_features.shape[2:]
@@ -158,14 +177,11 @@ class EntropyActorCritic(SoftmaxActorCritic):
         self._learner.update(self._sample(s, a, t, earned, ended))
         self._earned += earned
         if ended or cut:
-            self._returns.add(self._earned)
+            self._recent.add(self._earned)
             self._earned = 0.0
 
-    @property
-    def policy(self) -> Float[np.ndarray, "s a"]:
-        """The learnt policy π[s, a]; of an averaging method, the policy of the mean iterate."""
-        with jax.enable_x64(True):
-            return np.asarray(jax.nn.softmax(self._operators.logits(jnp.asarray(self._learner.theta))))
+    def _all_logits(self) -> Array:
+        return self._operators.logits(super()._all_logits())
 
     @property
     def value(self) -> Float[np.ndarray, " s"]:
@@ -178,27 +194,10 @@ class EntropyActorCritic(SoftmaxActorCritic):
 
         The interval is by random scaling; NaN while there are fewer than a hundred.
         """
-        return self._returns.estimate(level)
-
-    @classmethod
-    def load(cls, path: str | Path, method: Method | None = None) -> EntropyActorCritic:
-        """Load a saved agent; pass its method again if that holds a function.
-
-        Args:
-            path: the folder of ``save``.
-            method: the method of the saved agent, if it holds a function.
-        """
-        return cls._load(path, method)
-
-    def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        return {"returns": self._returns.numbers, "earned": self._earned}, {}
-
-    def _take_up(self, about: Document, record: Record) -> None:
-        super()._take_up(about, record)
-        self._returns, self._earned = RecentMean(about["returns"]), about["earned"]
+        return self._recent.estimate(level)
 
     def __repr__(self) -> str:
-        how = "diverged" if self.diverged else f"return {self.returns()}" if self._returns.count else "no episode yet"
+        how = "diverged" if self.diverged else f"return {self.returns()}" if self._recent.count else "no episode yet"
         return f"EntropyActorCritic({self.states} states, {self.actions} actions, {self.steps:,} samples, {how})"
 
     def _sample(self, s: int, a: int, t: int, reward: float, terminated: bool) -> Step:
@@ -243,6 +242,8 @@ class AverageRewardActorCritic(SoftmaxActorCritic):
 
     _NUMBERS = ("states", "actions", "temperature", "seed")
     _ARRAYS = ()
+    _PLAIN = ("_waiting",)
+    _FORMAT = 2
     _STREAM = 0x617261
 
     def __init__(
@@ -255,7 +256,7 @@ class AverageRewardActorCritic(SoftmaxActorCritic):
             method = Standard(actor, (gain, critic))
         self.method = run_args.check_method(method)
         self._set_seed(seed)
-        self._rewards = RecentMean()
+        self._recent = RecentMean()
         self._waiting: tuple[int, int, float] | None = None  # the last sample of an episode, until the next begins
         soft = SoftOperators(np.full(self.states, self.temperature), np.ones((1, 1, 1)), 1.0)
         operators = GainOperators(soft)
@@ -275,38 +276,14 @@ class AverageRewardActorCritic(SoftmaxActorCritic):
             self._waiting = s, a, earned
         else:
             self._learner.update(self._sample(s, a, t, earned))
-        self._rewards.add(earned)
-
-    @property
-    def policy(self) -> Float[np.ndarray, "s a"]:
-        """The learnt policy π[s, a]."""
-        with jax.enable_x64(True):
-            return np.asarray(jax.nn.softmax(jnp.asarray(self._learner.theta)))
+        self._recent.add(earned)
 
     def gain(self, level: float = 0.95) -> Estimate:
         """The mean reward of a step, without the bonus, over the later half of them or more, by random scaling."""
-        return self._rewards.estimate(level)
-
-    @classmethod
-    def load(cls, path: str | Path, method: Method | None = None) -> AverageRewardActorCritic:
-        """Load a saved agent; pass its method again if that holds a function.
-
-        Args:
-            path: the folder of ``save``.
-            method: the method of the saved agent, if it holds a function.
-        """
-        return cls._load(path, method)
-
-    def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        return {"rewards": self._rewards.numbers, "waiting": self._waiting}, {}
-
-    def _take_up(self, about: Document, record: Record) -> None:
-        super()._take_up(about, record)
-        self._rewards = RecentMean(about["rewards"])
-        self._waiting = None if about["waiting"] is None else tuple(about["waiting"])
+        return self._recent.estimate(level)
 
     def __repr__(self) -> str:
-        how = "diverged" if self.diverged else f"gain {self.gain()}" if self._rewards.count else "no sample yet"
+        how = "diverged" if self.diverged else f"gain {self.gain()}" if self._recent.count else "no sample yet"
         return f"AverageRewardActorCritic({self.states} states, {self.actions} actions, {self.steps:,} samples, {how})"
 
     def _sample(self, s: int, a: int, t: int, reward: float) -> Step:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from twoclock.problems.policy_evaluation.td_lambda import trace_operators
 from twoclock.protocols import InputError, Method, PyTree
 from twoclock.schedules import Constant, Power
 from twoclock.storage.atomic_file import Document
-from twoclock.storage.record import Record
 from twoclock.validation import run_args
 from twoclock.validation.arrays import Array, Number, as_array, check_start
 
@@ -88,6 +87,8 @@ class Evaluator(LearnerAgent):
     _ARRAYS = ("features", "at")
     _OTHERS = ("policy_ratio", "params", "behaviour")
     _FUNCTIONS = ("policy_ratio", "features", "value")
+    _PLAIN = ("_first",)
+    _FORMAT = 2
     _STREAM = 0x65766C
 
     def __init__(
@@ -178,7 +179,7 @@ class Evaluator(LearnerAgent):
         return self._learner.theta
 
     @classmethod
-    def load(
+    def load(  # type: ignore[override]
         cls,
         path: str | Path,
         policy_ratio: Ratio | None = None,
@@ -188,7 +189,7 @@ class Evaluator(LearnerAgent):
         params: PyTree = None,
         method: Method | None = None,
         behaviour: Behaviour | None = None,
-    ) -> Evaluator:
+    ) -> Self:
         """Load a saved evaluator. Pass the same functions, and ``params``.
 
         Args:
@@ -209,11 +210,8 @@ class Evaluator(LearnerAgent):
         return cls._load(path, method, others)
 
     def _state(self) -> tuple[Document, dict[str, PyTree]]:
-        return {"policy_ratio": None if callable(self.policy_ratio) else self.policy_ratio, "first": self._first}, {}
-
-    def _take_up(self, about: Document, record: Record) -> None:
-        super()._take_up(about, record)
-        self._first = about["first"]
+        ratio = None if callable(self.policy_ratio) else self.policy_ratio
+        return {**super()._state()[0], "policy_ratio": ratio}, {}
 
     def __repr__(self) -> str:
         return f"Evaluator({self.operator}, {self.steps:,} samples{', diverged' if self.diverged else ''})"
