@@ -8,11 +8,11 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array, Float
 
 from twoclock import tree_math
 from twoclock.intervals.batch_means import BlockSums, add_row, empty_sums, score_statistics, sums_in_order
+from twoclock.methods.affine import Slopes, slopes
 from twoclock.methods.averaging import OutputChoice, check_outputs, outputs
 from twoclock.methods.fast import Fast, WrapperState, wrapped_method
 from twoclock.protocols import InputError, Method, Operator, PyTree, Scalar, checked, pytree
@@ -170,19 +170,16 @@ class BatchMeans(Method):
     def step(self, F: Operator, G: Operator, state: BatchMeansState, x: PyTree, k: Scalar) -> BatchMeansState:
         z, back = ravel_pytree((state.theta, state.omega))
 
-        def both(z: Vector) -> Vector:
+        def both(z: Vector, x: PyTree) -> Vector:
             theta, omega = back(z)
             return ravel_pytree((F(theta, omega, x), G(theta, omega, x)))[0]
 
-        # Affine are those whose derivative along a direction does not depend on where it is taken.
-        derivative = jax.make_jaxpr(lambda z, dz: jax.jvp(both, (z,), (dz,))[1])(z, z).jaxpr
-        _, used = dce_jaxpr(derivative, [True] * len(derivative.outvars))
-        if used[0]:
+        if slopes(both, z, x) is Slopes.POINT:
             raise InputError(
                 "`BatchMeans` needs F and G that are affine in (θ, ω) jointly, and these are not; "
                 "take `Polyak(method, intervals=True)`, which asks nothing of them"
             )
-        c, J_times = jax.linearize(both, jnp.zeros_like(z))
+        c, J_times = jax.linearize(lambda z: both(z, x), jnp.zeros_like(z))
         J = jax.vmap(J_times, out_axes=1)(jnp.eye(z.size, dtype=z.dtype))
         sums = add_row(state.sums, jnp.concatenate([J.reshape(-1), c]), k)
         return BatchMeansState(self.method.step(F, G, state.inner, x, k), sums)
