@@ -17,7 +17,7 @@ from tabular import NUMBERS, best_of, random_tables
 from yardsticks import numba_loop
 
 import twoclock as tc
-from reproduction.experiments import fig1_settings as fig1
+from reproduction.experiments import fig1
 
 METHOD = fig1.printed(fig1.FAST)
 LARGE = fig1.SIZES["100"]

@@ -8,7 +8,7 @@ from typing import Literal, Self
 import numpy as np
 
 from reproduction.experiment import Claim
-from reproduction.verdicts import NOT_REPRODUCED, above, all_of, below, decide, only_where
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, above, all_of, below, decide, only_for_steps, only_where
 from twoclock import Result
 from twoclock.intervals import Estimate, bootstrap_mean, by_step_and_seed, log_slope
 
@@ -91,6 +91,11 @@ class Paired:
         runs = np.split(np.arange(len(self.ahead)), np.flatnonzero(np.diff(self.ahead)) + 1)
         longest = max((run for run in runs if self.ahead[run[0]]), key=len, default=np.arange(0))
         return self.steps[longest]
+
+    def verdict(self, first: int) -> str:
+        """That the first is ahead at every mark from a step on; only where: at three marks or more in a row."""
+        verdict, lead = decide(bool(self.ahead[self.steps >= first].all())), self.longest_lead()
+        return only_for_steps(lead[0], lead[-1]) if verdict != REPRODUCED and len(lead) >= 3 else verdict
 
     def final_lead(self) -> np.ndarray:
         """The marks of the run up to the end in which the first is ahead."""

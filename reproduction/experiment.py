@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from twoclock import InputError, Method, Result, plot, solve
+import twoclock as tc
+from twoclock import InputError, Method, Result, plot
 from twoclock.intervals import Estimate
 from twoclock.protocols import ProblemSource
 from twoclock.storage import Identity, RunSpec, identify, provenance
@@ -85,7 +86,7 @@ class Case:
 
     def run(self, labels: Sequence[str], checkpoint: Path, progress: Progress) -> dict[str, Result]:
         todo = {label: self.methods[label] for label in labels}
-        return solve(
+        return tc.solve(
             self.problem, todo, self.steps, self.seeds, self.marks, bound=self.bound, checkpoint=checkpoint,
             progress=lambda event: progress(event.step, event.diverged),
         )  # fmt: skip

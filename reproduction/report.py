@@ -20,7 +20,7 @@ from reproduction import FULL_RUN
 from reproduction.comparisons import join_words, number
 from reproduction.experiment import Claim, Records
 from reproduction.runner import ExperimentOutcome, Picture
-from reproduction.verdicts import SIGNS, kind
+from reproduction.verdicts import SIGNS, Kind, kind
 from twoclock import plot, storage
 from twoclock.intervals import bootstrap_mean
 
@@ -208,7 +208,7 @@ def _of_all(claims: Sequence[Claim]) -> str:
     """
     others = [claim for claim in claims if kind(claim.verdict) != "yes"]
     reproduced = f"{len(claims) - len(others)} of {len(claims)} are reproduced"
-    return f"{reproduced}, {re.sub('^none is reproduced(,| and) ', '', _shares(others))}" if others else reproduced
+    return f"{reproduced}, {join_words(_not_reproduced(others))}" if others else reproduced
 
 
 def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
@@ -229,19 +229,23 @@ def headline(claims: Iterable[Claim], *, quick: bool = False) -> str:
     return f"{found}."
 
 
-def _shares(claims: Iterable[Claim]) -> str:
+def _shares(claims: Sequence[Claim]) -> str:
+    yes = sum(kind(claim.verdict) == "yes" for claim in claims)
+    reproduced = f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced"
+    return join_words([reproduced, *_not_reproduced(claims)])
+
+
+def _not_reproduced(claims: Sequence[Claim]) -> list[str]:
+    """How many hold only in part, fail, and so on: a part of a sentence for each kind that there is."""
+    words: dict[Kind, tuple[str, str]] = {
+        "partly": ("holds only in part", "hold only in part"), "no": ("fails", "fail"),
+        "vacuous": ("is vacuous", "are vacuous"), "undecided": ("is not decided", "are not decided"),
+        "open": ("cannot be decided",) * 2, "left": ("is left to the full run", "are left to the full run"),
+    }  # fmt: skip
     counts = Counter(kind(claim.verdict) for claim in claims)
-    yes, partly, no, vacuous, undecided, unsaid, left = (counts[each] for each in SIGNS)
-    parts = [
-        f"{yes} {'is' if yes == 1 else 'are'} reproduced" if yes else "none is reproduced",
-        f"{partly} hold{'s' if partly == 1 else ''} only in part" if partly else "",
-        f"{no} fail{'s' if no == 1 else ''}" if no else "",
-        f"{vacuous} {'is' if vacuous == 1 else 'are'} vacuous" if vacuous else "",
-        f"{undecided} {'is' if undecided == 1 else 'are'} not decided" if undecided else "",
-        f"{unsaid} cannot be decided" if unsaid else "",
-        f"{left} {'is' if left == 1 else 'are'} left to the full run" if left else "",
+    return [
+        f"{counts[each]} {one if counts[each] == 1 else many}" for each, (one, many) in words.items() if counts[each]
     ]
-    return join_words([part for part in parts if part])
 
 
 def _section(outcome: ExperimentOutcome, root: Path) -> dict[str, Any]:

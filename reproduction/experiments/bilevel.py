@@ -4,11 +4,20 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 import twoclock as tc
-from reproduction import comparisons, sensitivity
+from reproduction import comparisons, tuned_settings
 from reproduction.comparisons import Paired, join_words, last_mean, last_means, seconds_a_step
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.tuned_settings import Limits, MethodSearch, decaying, holding, settings
+from reproduction.tuned_settings import (
+    SEEDS,
+    Limits,
+    MethodSearch,
+    NearbySettings,
+    decaying,
+    easier,
+    holding,
+    settings,
+    tuned_alike,
+)
 from reproduction.verdicts import REPRODUCED, all_of, below, decide, only_for_steps
 from twoclock import Method, Problem, Result, plot
 
@@ -139,7 +148,7 @@ def cases(quick: bool) -> dict[str, Case]:
                 ("near", True, marks[SABA][-1] // 4, 4, near),
             ):
                 builds = builders(kind, reduced)
-                nearby = sensitivity.nearby("bilevel", searched(kind, reduced), builds, count)
+                nearby = tuned_settings.nearby("bilevel", searched(kind, reduced), builds, count)
                 title = f"around {words}, {where(kind)}"
                 found[f"{role}-{kind}-{BATCH}"] = Case(made, nearby, end, SEEDS[:4], [end], title=title, role="tune")
         for name, method in methods.items():
@@ -200,7 +209,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
         )
         figures[name] = fig
     if near := {where(kind): found for kind, found in _near(records).items()}:
-        figures["bilevel-sensitivity"] = sensitivity.draw(near, "c and the method's second number moved")
+        figures["bilevel-sensitivity"] = tuned_settings.draw_nearby(near, "c and the method's second number moved")
     return figures
 
 

@@ -1,20 +1,27 @@
 """Figure 1: policy evaluation in random MDPs, as printed, with tuned steps, and with averaging."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import twoclock as tc
-from reproduction import comparisons, sensitivity
+from reproduction import comparisons, tuned_settings
 from reproduction.comparisons import Paired, join_words, last_mean, last_means, last_ratio, rate_claim, span
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.experiments import fig1_settings
-from reproduction.experiments.fig1_settings import AVERAGED, COMPARED, FAST, LSTD, MOST, PRINTED, SIZES, TD, TDC, TUNED
-from reproduction.experiments.fig1_settings import nearly_as_good as nearly_as_good
-from reproduction.experiments.fig1_settings import searches as searches
-from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.verdicts import REPRODUCED, all_of, below, confirm_verdict, decide, only_for_steps
+from reproduction.tuned_settings import (
+    SEEDS,
+    Limits,
+    MethodSearch,
+    NearbySettings,
+    decaying,
+    easier,
+    settings,
+    tuned_alike,
+)
+from reproduction.verdicts import all_of, below, confirm_verdict, decide
 from twoclock import Method, Result, plot
+from twoclock.intervals import Estimate
+from twoclock.protocols import ProblemSource
 
 TITLE = "Policy evaluation in random MDPs (Figure 1)"
 
@@ -27,6 +34,136 @@ ALT = {
 }
 
 SEEDS_OF = {"50": 100, "100": 24}  # a step of the larger ones takes three times as long, and their size is in no claim
+
+
+class MdpSize(TypedDict):
+    """The size of a random MDP, as the problem's factory takes it."""
+
+    states: int
+    actions: int
+    features: int
+
+
+SIZES: dict[str, MdpSize] = {
+    "50": {"states": 50, "actions": 50, "features": 10},
+    "100": {"states": 100, "actions": 100, "features": 30},
+}
+SAMPLINGS = ("iid", "markov")
+PRINTED, TUNED, TUNED_MEAN, AVERAGED = "as printed", "tuned", "tuned, averaged", "averaged, one setting"
+FAST, TDC, TD, LSTD = "Fast TDC", "TDC", "TD(0)", "LSTD"
+# The boxes in which `tc.tune` looks first; it widens them while the leader lies at an edge. No order is imposed.
+_C, RATIO, WEIGHT, FIRST = (0.5, 8.0), (0.25, 16.0), (1.0, 64.0), (0.02, 2.0)
+BOXES: dict[str, Limits] = {
+    FAST: {"c": _C, "ratio": RATIO, "weight": WEIGHT},
+    TDC: {"c": _C, "ratio": RATIO},
+    TD: {"c": _C, "first": FIRST},
+}
+COMPARED = {"tdc": (FAST, TDC), "td": (TD,)}
+
+
+MOST = 1.3  # times LSTD's error
+
+
+def nearly_as_good(
+    name: str, words: str, marks: str, ratios: Mapping[str, Estimate], held: bool | None, cases: Sequence[str]
+) -> Claim:
+    """The claim that averaged Fast TDC is close to LSTD in a task, from the ratios of errors at some marks."""
+    return Claim(
+        name=f"Averaged Fast TDC is nearly as good as LSTD, {name}",
+        statement=f"Averaged Fast TDC, set from the feature norms alone, keeps its error within {MOST} of LSTD's "
+        f"({words})",
+        place="ours, not the paper's",
+        rule=f"the geometric mean over seeds of ‖θ−θ*‖² over LSTD's on the same samples has its 95 % interval below "
+        f"{MOST} at {marks}; not reproduced where one lies above it, not decided between",
+        numbers=ratios,
+        verdict=decide(held),
+        cases=cases,
+    )
+
+
+def with_steps(
+    method: str, square: float, c: float, ratio: float = 1.0, weight: float = 1.0, first: float = 0.1
+) -> Method:
+    """Steps c/(k + shift) that begin at first/E‖φ‖², and β and λ in proportion.
+
+    Args:
+        method: Fast, TDC or TD(0).
+        square: E‖φ‖².
+        c: of α.
+        ratio: β/α, at every step.
+        weight: λ/β at the end; λ begins at ¼.
+        first: α at the start, times E‖φ‖²; tuned for TD(0).
+    """
+    alpha = decaying(c, first / square)
+    if method == TD:
+        return tc.Standard(alpha, 0.0)
+    beta = decaying(ratio * c, ratio * first / square)
+    if method == TDC:
+        return tc.Standard(alpha, beta)
+    return tc.Fast(alpha, beta, decaying(weight * ratio * c, 0.25))
+
+
+def square_of(size: str) -> float:
+    """E‖φ‖² = d, since the features are standard normal."""
+    return float(SIZES[size]["features"])
+
+
+def source(size: str, operator: str, sampling: str = "iid") -> ProblemSource:
+    return partial(tc.problems.random_policy_evaluation, **SIZES[size], operator=operator, sampling=sampling)
+
+
+def searches() -> dict[str, MethodSearch]:
+    """What is tuned, on i.i.d. samples; the Markov panels use the same settings."""
+    return {
+        f"{size}-{operator}": MethodSearch(
+            source(size, operator=operator),
+            {name: (partial(with_steps, name, square_of(size)), BOXES[name]) for name in compared},
+            steps=1_000_000, metric="error", runs=1040, title=f"{size} states", contains=contained(compared),
+        )
+        for size in SIZES
+        for operator, compared in COMPARED.items()
+    }  # fmt: skip
+
+
+def contained(methods: Iterable[str]) -> dict[str, str]:
+    """Fast TDC contains TDC."""
+    return {FAST: TDC} if FAST in methods else {}
+
+
+def nearby(operator: str, size: str) -> dict[str, Method]:
+    """The settings around the tuned ones of an operator's methods."""
+    builds = {name: partial(with_steps, name, square_of(size)) for name in COMPARED[operator]}
+    return tuned_settings.nearby("fig1", f"{size}-{operator}", builds)
+
+
+def tuned(method: str, size: str) -> Method:
+    operator = next(operator for operator, compared in COMPARED.items() if method in compared)
+    return with_steps(method, square_of(size), **settings("fig1", f"{size}-{operator}", method))
+
+
+def printed(method: str) -> Method:
+    """The step sizes of the paper's appendix."""
+    return tc.Fast(5e-4, 2e-3, "0.8/(k+10)") if method == FAST else tc.Standard(5e-4, 2e-3)
+
+
+def averaged_step(square: float) -> tc.Power:
+    """The step size of `tc.methods.averaged_tdc`, for other methods whose iterates are averaged."""
+    fast = tc.methods.averaged_tdc(square).method
+    assert isinstance(fast, tc.Fast)
+    assert isinstance(fast.alpha, tc.Power)
+    return fast.alpha
+
+
+def one_setting(method: str, square: float) -> Method:
+    """`tc.methods.averaged_tdc`, and the same steps and averaging for the other methods.
+
+    Not tuned to a problem, but not blind to these either: its 0.1 and 300 were chosen on 48 of the MDPs reported.
+    """
+    if method == FAST:
+        return tc.methods.averaged_tdc(square)
+    # TD(0) lacks the factor 2 of TDC's operator, so its step has it.
+    step = averaged_step(square / 2 if method == TD else square)
+    return tc.Polyak(tc.Standard(step, step), power=0.5)
 
 
 class FigurePanel(NamedTuple):
@@ -52,22 +189,22 @@ def cases(quick: bool) -> dict[str, Case]:
         for operator, compared in COMPARED.items():
             if not quick and size == "50":
                 found[f"around-{size}-{operator}"] = Case(
-                    fig1_settings.source(size, operator=operator), fig1_settings.nearby(operator, size), steps, SEEDS,
+                    source(size, operator=operator), nearby(operator, size), steps, SEEDS,
                     marks=[steps], title=f"around the settings of {' and '.join(compared)}, {size} states", role="tune",
                 )  # fmt: skip
-            for sampling in fig1_settings.SAMPLINGS[:1]:  # Markov samples: one row of `paper`
+            for sampling in SAMPLINGS[:1]:  # Markov samples: one row of `paper`
                 methods: dict[str, Method] = {}
                 for name in compared:
-                    best = fig1_settings.tuned(name, size)
-                    methods[f"{name}, {PRINTED}"] = fig1_settings.printed(name)
+                    best = tuned(name, size)
+                    methods[f"{name}, {PRINTED}"] = printed(name)
                     methods[f"{name}, {TUNED}"] = best
-                    methods[f"{name}, {fig1_settings.TUNED_MEAN}"] = tc.Polyak(best, power=2.0)
-                    methods[f"{name}, {AVERAGED}"] = fig1_settings.one_setting(name, fig1_settings.square_of(size))
+                    methods[f"{name}, {TUNED_MEAN}"] = tc.Polyak(best, power=2.0)
+                    methods[f"{name}, {AVERAGED}"] = one_setting(name, square_of(size))
                 if operator == "td":
                     methods[LSTD] = tc.methods.Lstd()
                 panel = FigurePanel(size, sampling)
                 found[panel.case(operator)] = Case(
-                    fig1_settings.source(size, operator=operator, sampling=sampling), methods, steps, seeds,
+                    source(size, operator=operator, sampling=sampling), methods, steps, seeds,
                     title=f"{panel.words}: {' and '.join(compared)}",
                 )  # fmt: skip
     return found
@@ -75,7 +212,7 @@ def cases(quick: bool) -> dict[str, Case]:
 
 def panels(records: Records) -> dict[FigurePanel, dict[str, Result]]:
     """All methods of one size and sampling together."""
-    keys = [FigurePanel(size, sampling) for size in SIZES for sampling in fig1_settings.SAMPLINGS]
+    keys = [FigurePanel(size, sampling) for size in SIZES for sampling in SAMPLINGS]
     return {key: {**records[key.case("tdc")], **records[key.case("td")]} for key in keys if key.case("tdc") in records}
 
 
@@ -87,7 +224,7 @@ def nearby_settings(records: Records) -> dict[tuple[str, str], NearbySettings]:
 
 def draw(records: Records) -> dict[str, plot.Figure]:
     shown = panels(records)
-    groups = {"as printed": (PRINTED,), "tuned": (TUNED, fig1_settings.TUNED_MEAN), "averaged": (AVERAGED,)}
+    groups = {"as printed": (PRINTED,), "tuned": (TUNED, TUNED_MEAN), "averaged": (AVERAGED,)}
     fig, axes = plot.figure(len(shown), len(groups), width=3.9, height=3.5)
     names = (FAST, TDC, TD, f"{FAST}, averaged", f"{TDC}, averaged", f"{TD}, averaged", LSTD)
     colours = dict(zip(names, plot.COLOURS, strict=False))
@@ -100,7 +237,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
             for label, result in results.items():
                 name, _, steps = label.partition(", ")
                 if name == LSTD or steps in kinds:  # the panel's title says which steps, so the legend need not
-                    picked[f"{name}, averaged" if steps == fig1_settings.TUNED_MEAN else name] = result
+                    picked[f"{name}, averaged" if steps == TUNED_MEAN else name] = result
             plot.curves(ax, picked, "error", colours=colours)
             ax.set_title(f"{title}: {key.words}", fontsize="medium")
             ax.set_ylim(low, high)
@@ -127,7 +264,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     if around := nearby_settings(records):
         tried = {f"{size} states, {', '.join(COMPARED[operator])}": near for (size, operator), near in around.items()}
         moved = "c_α and β/α moved (TD(0): c_α and the first step)"
-        found["fig1-sensitivity"] = sensitivity.draw(tried, moved)
+        found["fig1-sensitivity"] = tuned_settings.draw_nearby(tried, moved)
     return found
 
 
@@ -208,9 +345,6 @@ def claims(records: Records) -> list[Claim]:
 
 def _beats(key: FigurePanel, results: Mapping[str, Result], kind: str, what: str, rival: str) -> Claim:
     pair = Paired.of(results[f"{FAST}, {kind}"], results[f"{rival}, {kind}"], "error", first=100)
-    verdict = decide(bool(pair.ahead[pair.steps >= 10_000].all()))
-    if verdict != REPRODUCED and len(lead := pair.longest_lead()) >= 3:
-        verdict = only_for_steps(lead[0], lead[-1])
     at = dict(zip(pair.steps.tolist(), pair.ratio.tolist(), strict=True))
     numbers: dict[str, Measured] = {
         f"geometric mean of the error ratio at {k:,}": round(at[k], 3)
@@ -224,7 +358,7 @@ def _beats(key: FigurePanel, results: Mapping[str, Result], kind: str, what: str
         rule="the 99 % interval of the mean log-ratio of ‖θ−θ*‖² on shared seeds lies below 0 at every mark from "
         "k=10,000 on; only where: at three marks or more in a row",
         numbers=numbers | {"at the end": pair.at_the_end},
-        verdict=verdict,
+        verdict=pair.verdict(10_000),
         cases=tuple(key.case(operator) for operator in (("tdc", "td") if rival == TD else ("tdc",))),
         speed=True,
     )

@@ -6,13 +6,13 @@ from functools import partial
 import numpy as np
 
 import twoclock as tc
-from reproduction import sensitivity
+from reproduction import tuned_settings
 from reproduction.comparisons import join_words, last_mean, last_ratio, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.experiments import fig2_settings
 from reproduction.experiments.fig2_settings import BETAS, EXPECTED, FAST, LABELS, LAMBDAS, MODEL, READINGS, SAME, TWO
 from reproduction.experiments.fig2_settings import searches as searches
-from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
+from reproduction.tuned_settings import SEEDS, NearbySettings, easier, tuned_alike
 from reproduction.verdicts import below, confirm_verdict, decide, decide_each
 from twoclock import Result, plot
 from twoclock.intervals import Estimate
@@ -47,7 +47,7 @@ def cases(quick: bool) -> dict[str, Case]:
         ),
     }  # fmt: skip
     if not quick:
-        nearby = sensitivity.nearby(
+        nearby = tuned_settings.nearby(
             "fig2", "gap", {name: partial(fig2_settings.with_steps, name) for name in (FAST, SAME, TWO)}
         )
         out["around"] = Case(problem, nearby, steps, SEEDS, [steps], title="around the tuned settings", role="tune")
@@ -71,7 +71,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     found = {"fig2": _draw_comparison(records), "fig2_guard": _draw_guard(records)}
     if "around" in records:
         tried = {"the paper's regulator": NearbySettings.of(records["around"], "gap")}
-        found["fig2-sensitivity"] = sensitivity.draw(tried, "c_α, β/α and the shift moved")
+        found["fig2-sensitivity"] = tuned_settings.draw_nearby(tried, "c_α, β/α and the shift moved")
     return found
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import twoclock as tc
 from reproduction.comparisons import Paired, join_words, last_ratio
 from reproduction.experiment import Case, Claim, Records
-from reproduction.experiments import fig1_settings
-from reproduction.experiments.fig1_settings import (
+from reproduction.experiments import fig1
+from reproduction.experiments.fig1 import (
     COMPARED,
     FAST,
     LSTD,
@@ -70,9 +70,9 @@ def boxes(square: float) -> dict[str, Limits]:
     """Where `tc.tune` looks first. c·E‖φ‖² = 1 would suit a curvature of E‖φ‖², which none of these has: hence more."""
     c = (1.0 / square, 512.0 / square)
     return {
-        FAST: {"c": c, "ratio": fig1_settings.RATIO, "weight": fig1_settings.WEIGHT},
-        TDC: {"c": c, "ratio": fig1_settings.RATIO},
-        TD: {"c": c, "first": fig1_settings.FIRST},
+        FAST: {"c": c, "ratio": fig1.RATIO, "weight": fig1.WEIGHT},
+        TDC: {"c": c, "ratio": fig1.RATIO},
+        TD: {"c": c, "first": fig1.FIRST},
     }
 
 
@@ -82,7 +82,7 @@ def searches() -> dict[str, MethodSearch]:
         f"{name}-{operator}": MethodSearch(
             panel.problem(operator),
             {method: (partial(with_steps, method, panel.square), boxes(panel.square)[method]) for method in methods},
-            steps=MARKS[-1], metric="error", runs=1040, title=panel.words, contains=fig1_settings.contained(methods),
+            steps=MARKS[-1], metric="error", runs=1040, title=panel.words, contains=fig1.contained(methods),
         )
         for name, panel in panels().items()
         for operator, methods in COMPARED.items()

@@ -13,10 +13,9 @@ import pandas as pd
 import twoclock as tc
 from reproduction.comparisons import last_mean, last_values
 from reproduction.experiment import Claim, Progress, Records, Role, make_result
-from reproduction.experiments.logs_confirmed import confirmed
+from reproduction.experiments.logs_confirmed import confirmed, tails
 from reproduction.experiments.logs_fresh import fresh, last
-from reproduction.experiments.logs_notes import judged, tails
-from reproduction.experiments.logs_unseen import unseen
+from reproduction.experiments.logs_unseen import judged, unseen
 from reproduction.experiments.logs_worlds import Logged, Setup, finite, setups
 from reproduction.verdicts import decide_each
 from twoclock import Result, plot
@@ -164,10 +163,8 @@ def coverage(result: Result, unwarned: bool = False) -> Estimate:
     covered = last_values(result, "covered")
     if unwarned:
         covered = covered[last_values(result, "warned") == 0]
-    n, share, z = len(covered), float(covered.mean()), 1.96
-    middle, spread = (share + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n)
-    half = spread * float(np.sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n)))
-    return Estimate(round(share, 4), round(middle - half, 4), round(middle + half, 4))
+    share = covered.mean()
+    return Estimate(*(round(float(v), 4) for v in (share, *plot.binomial(share, np.array(len(covered)), 1.96))))
 
 
 def rmse(result: Result) -> float:

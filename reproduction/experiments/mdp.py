@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 import twoclock as tc
-from reproduction import sensitivity
+from reproduction import tuned_settings
 from reproduction.comparisons import band, join_words, last_mean, last_means, last_ratio, like, span
 from reproduction.experiment import Case, Claim, Measured, Records
-from reproduction.sensitivity import SEEDS, NearbySettings, easier, tuned_alike
-from reproduction.tuned_settings import MethodSearch, decaying, settings
+from reproduction.tuned_settings import SEEDS, MethodSearch, NearbySettings, decaying, easier, settings, tuned_alike
 from reproduction.verdicts import above, all_of, below, confirm_verdict, decide_each, kind
 from twoclock import Method, Result, plot
 from twoclock.intervals import Estimate, log_slope, slope_difference
@@ -117,7 +116,7 @@ def cases(quick: bool) -> dict[str, Case]:
             problem(*task), rest | rival, steps, min(seeds, 16), title=f"{task.words}, a model counted"
         )
         if not quick and task in _AROUND:
-            nearby = sensitivity.nearby("mdp", task.case, {name: partial(method, name) for name in CRITIC})
+            nearby = tuned_settings.nearby("mdp", task.case, {name: partial(method, name) for name in CRITIC})
             found[f"around {task.case}"] = Case(
                 problem(*task), nearby, steps, SEEDS, marks=[steps],
                 title=f"around the tuned settings, {task.words}", role="tune",
@@ -135,7 +134,7 @@ def draw(records: Records) -> dict[str, plot.Figure]:
     if len(measured(records)) > 1:  # one case has no trend
         found["mdp-rates"] = _draw_rates(records)
     if shown := {task.words: tried for task, tried in nearby_settings(records).items()}:
-        found["mdp-sensitivity"] = sensitivity.draw(shown, "c_α, α's first step and c_β moved")
+        found["mdp-sensitivity"] = tuned_settings.draw_nearby(shown, "c_α, α's first step and c_β moved")
     return found
 
 

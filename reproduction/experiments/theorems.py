@@ -11,7 +11,7 @@ import twoclock as tc
 from reproduction.comparisons import join_words, rate_claim
 from reproduction.experiment import Case, Claim, Measured, Records
 from reproduction.verdicts import VACUOUS, decide, only_where
-from twoclock import Method, Problem, Result, plot, theory
+from twoclock import Method, Problem, Result, plot
 from twoclock.intervals import Estimate, log_slope
 from twoclock.protocols import PyTree
 
@@ -43,8 +43,8 @@ def problem(structure: str) -> Problem:
 
 
 @cache
-def certificate(structure: str, proof: str) -> theory.Certificate:
-    return tc.certify(structure, **theory.constants(problem(structure)), proof=proof)
+def certificate(structure: str, proof: str) -> tc.theory.Certificate:
+    return tc.certify(structure, **tc.theory.constants(problem(structure)), proof=proof)
 
 
 def trap() -> Problem:
@@ -82,9 +82,9 @@ def gentle() -> Problem:
 
 
 @cache
-def as_printed() -> theory.Certificate:
+def as_printed() -> tc.theory.Certificate:
     """Theorem 1 as printed."""
-    return tc.certify("strongly-convex", **theory.constants(gentle()), proof="printed")
+    return tc.certify("strongly-convex", **tc.theory.constants(gentle()), proof="printed")
 
 
 def moved(result: Result, metric: str) -> float:
@@ -160,7 +160,7 @@ def measured(records: Records, name: str, proof: str) -> tuple[np.ndarray, ...]:
     if name == "non-convex":
         values = [np.minimum.accumulate(v) for v in values]
     k = table["step"].to_numpy()
-    return k, *values, np.asarray(proven.bound(k, theory.start(problem(name), name)))
+    return k, *values, np.asarray(proven.bound(k, tc.theory.start(problem(name), name)))
 
 
 def claims(records: Records) -> list[Claim]:
@@ -213,13 +213,13 @@ def _as_printed(records: Records, name: str) -> tuple[bool, str, dict[str, Measu
     """Whether the printed conditions hold up in a run that moves; the reason if not; and the numbers."""
     if name == "pl":
         try:
-            tc.certify("pl", **theory.constants(problem(name)), proof="printed")
+            tc.certify("pl", **tc.theory.constants(problem(name)), proof="printed")
         except tc.InputError as none:
             return False, "as printed no steps meet them", {"as printed": str(none).split("; ")[0]}
         return True, "", {}
     if name == "non-convex":
         return _printed(records["printed"]["Fast"]).verdict == decide(True), "as printed they let a run diverge", {}
-    result, start = records["printed-1"]["Fast"], theory.start(gentle(), "strongly-convex")
+    result, start = records["printed-1"]["Fast"], tc.theory.start(gentle(), "strongly-convex")
     table = result.summary("error").query("step > 0")
     ratio = float(np.max(table["high"].to_numpy() / as_printed().bound(table["step"].to_numpy(), start)))
     end = moved(result, "error")

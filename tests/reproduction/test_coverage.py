@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from reproduction.experiments import coverage
-from reproduction.experiments import coverage_claims as claims
 from reproduction.experiments import coverage_settings as settings
 from reproduction.verdicts import kind
 from twoclock import solve
@@ -28,30 +27,30 @@ def rows(**columns):
 @pytest.mark.parametrize(("clean", "verdict"), [(0.95, "yes"), (0.92, "no"), (0.98, "no")])
 def test_intervals_without_a_note_are_judged_and_only_those(clean, verdict):
     found = rows(clean=[clean, np.nan])
-    assert kind(claims._cover(found).verdict) == verdict
-    assert len(claims.judged(found)) == 1
+    assert kind(coverage._cover(found).verdict) == verdict
+    assert len(settings.judged(found)) == 1
 
 
 def test_few_runs_are_given_their_noise_and_very_few_decide_nothing():
     def found(clean, runs):
-        return kind(claims._cover(rows(clean=[clean, np.nan], runs=runs)).verdict)
+        return kind(coverage._cover(rows(clean=[clean, np.nan], runs=runs)).verdict)
 
     assert [found(0.91, 250), found(0.90, 250), found(0.95, 50)] == ["yes", "no", "undecided"]
 
 
 def test_notes_must_warn_of_more_misses():
-    assert claims.failures(rows()) == pytest.approx((0.05, 0.2))
-    assert kind(claims._notes(rows()).verdict) == "yes"
-    assert kind(claims._notes(rows(noted=[np.nan, 0.97])).verdict) == "no"
+    assert settings.failures(rows()) == pytest.approx((0.05, 0.2))
+    assert kind(coverage._notes(rows()).verdict) == "yes"
+    assert kind(coverage._notes(rows(noted=[np.nan, 0.97])).verdict) == "no"
 
 
 def test_a_short_run_is_judged_at_its_end_and_claims_no_limit():
     found = rows(step=10_000)
-    assert "from 10,000 samples on" in claims._cover(found).statement
-    assert claims._same_limit(found) is None
-    assert claims._independent(found) is None
-    assert kind(claims._same_limit(rows()).verdict) == "yes"
-    assert kind(claims._same_limit(rows(spread=[1.0, 1.2])).verdict) == "partly"
+    assert "from 10,000 samples on" in coverage._cover(found).statement
+    assert coverage._same_limit(found) is None
+    assert coverage._independent(found) is None
+    assert kind(coverage._same_limit(rows()).verdict) == "yes"
+    assert kind(coverage._same_limit(rows(spread=[1.0, 1.2])).verdict) == "partly"
 
 
 def test_the_information_of_logistic_regression_is_the_mean_over_samples():

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from reproduction.experiments import fig1
-from reproduction.experiments.fig1_settings import with_steps
+from reproduction.experiments.fig1 import with_steps
 from twoclock.result import Result
 
 MARKS = [1, 10, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]

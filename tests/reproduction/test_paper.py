@@ -10,7 +10,7 @@ import pytest
 import made_up
 import twoclock as tc
 from reproduction import __main__, report, runner, verdicts
-from reproduction.experiments import exact, fig2_settings, paper, paper_cases
+from reproduction.experiments import exact, fig2_settings, paper
 from reproduction.verdicts import kind
 
 WORDS = tomllib.loads((Path(paper.__file__).parents[1] / "claims.toml").read_text())
@@ -94,7 +94,7 @@ def test_the_factor_and_td_are_numbers_of_one_program():
 
 
 def test_the_oracle_takes_f_at_the_solution():
-    problem = paper_cases.table1_problem("strongly-convex", "kinked", 0.0)
+    problem = paper.table1_problem("strongly-convex", "kinked", 0.0)
     sgd = tc.problems.oracle(problem)
     with jax.enable_x64(True):
         theta, x = np.array([0.7]), (np.array([0.3]), np.array([0.1]))

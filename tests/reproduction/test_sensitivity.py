@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 import twoclock as tc
-from reproduction import sensitivity
-from reproduction.sensitivity import NearbySettings, around, easier, nearby, tuned_alike
+from reproduction import tuned_settings
+from reproduction.tuned_settings import NearbySettings, around, easier, nearby, tuned_alike
 from reproduction.verdicts import confirm_claims
 from twoclock.result import Result
 
@@ -41,7 +41,7 @@ def test_settings_around_are_spread_evenly_over_the_box_and_the_same_for_all():
     found = around(build, chosen)
     assert len(found) == COUNT
     assert found[0].alpha.c == 2.0
-    moves = np.log([[m.alpha.c / 2.0, m.beta.c / m.alpha.c / 3.0] for m in found]) / np.log(sensitivity.SPAN)
+    moves = np.log([[m.alpha.c / 2.0, m.beta.c / m.alpha.c / 3.0] for m in found]) / np.log(tuned_settings.SPAN)
     assert (np.abs(moves) <= 1 + 1e-12).all()
     assert np.abs(moves.mean(axis=0)).max() < 0.1
     for side in moves.T:  # a Sobol sequence has as many below as above
@@ -106,7 +106,7 @@ def test_tuned_alike_means_nothing_better_around_and_no_edge(monkeypatch, best, 
             "methods": {"Fast": {"at the edge": edge}, "Standard": {"at the edge": {}}},
         }
     }
-    monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
+    monkeypatch.setattr(tuned_settings, "stored", lambda name: kept)
     tried = records(Fast=[best, 1.0, *[2.0] * 30], Standard=[1.0, 1.2, *[2.0] * 30])
     claim = tuned_alike(NearbySettings.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
     assert claim.verdict == verdict
@@ -120,7 +120,7 @@ def test_tuned_alike_means_nothing_better_around_and_no_edge(monkeypatch, best, 
 
 def test_tuned_alike_is_not_decided_by_noise(monkeypatch):
     kept = {"case": {"steps": 100, "found by": "tc.tune", "methods": {"Fast": {"at the edge": {}}}}}
-    monkeypatch.setattr(sensitivity, "stored", lambda name: kept)
+    monkeypatch.setattr(tuned_settings, "stored", lambda name: kept)
     tried = {f"Fast: {i}": made_up(1.1 if i == 0 else 1.0, spread=0.3, salt=i) for i in range(2)}
     claim = tuned_alike(NearbySettings.of(tried, "error"), "exp", "case", name="n", where="w", cases=())
     assert claim.verdict == "not decided"
@@ -128,7 +128,7 @@ def test_tuned_alike_is_not_decided_by_noise(monkeypatch):
 
 def test_the_picture_has_a_row_a_case_and_a_line_a_method():
     found = NearbySettings.of(records(Fast=shares(16, 2.5), Standard=shares(8)), "error")
-    fig = sensitivity.draw({"one": found, "two": found}, "c moved")
+    fig = tuned_settings.draw_nearby({"one": found, "two": found}, "c moved")
     assert len(fig.axes) == 4
     fast = fig.axes[0].get_lines()[0]
     x, y = fast.get_xdata(), fast.get_ydata()
@@ -137,7 +137,7 @@ def test_the_picture_has_a_row_a_case_and_a_line_a_method():
 
 
 def test_labels_tell_methods_apart(monkeypatch):
-    monkeypatch.setattr(sensitivity, "settings", lambda experiment, case, name: {"c": 1.0})
+    monkeypatch.setattr(tuned_settings, "settings", lambda experiment, case, name: {"c": 1.0})
     found = nearby("exp", "case", {"Fast, averaged": lambda c: tc.Fast(tc.Power(c))}, count=2)
     assert list(found) == ["Fast, averaged: 0", "Fast, averaged: 1"]
     assert set(NearbySettings.of(dict.fromkeys(found, made_up(1.0)), "error").logs) == {"Fast, averaged"}

@@ -67,7 +67,7 @@ def test_tuning_again_writes_what_the_experiment_reads(tiny, tmp_path, capsys):
     kept = tuned_settings.stored("tiny")["case"]
     assert kept["seed-steps for each method"] == 25_000
     found = tuned_settings.settings("tiny", "case", "one")
-    assert found == small().run()["one"].settings
+    assert found == small().run()[1]["methods"]["one"]["settings"]
     low, high = (score for score in kept["methods"]["one"]["score on fresh seeds"][1:])
     assert low < kept["methods"]["one"]["score on fresh seeds"][0] < high
     before = tuned_settings.place("tiny").read_bytes()
