@@ -17,14 +17,18 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-_COMMANDS = Path(__file__).parent / "twoclock" / "cli" / "commands"
 _PURPOSE = "Stochastic approximation on two and more time scales, with confidence intervals."
+
+
+def command_files() -> list[Path]:
+    """The file of each command."""
+    return sorted((Path(__file__).parent / "twoclock" / "cli" / "commands").glob("[!_]*.py"))
 
 
 def describe_commands() -> dict[str, tuple[str, str]]:
     """How each command is called, and what it does, as the docstring of its function says."""
     found = {}
-    for path in sorted(_COMMANDS.glob("[!_]*.py")):
+    for path in command_files():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name == "command":
                 usage, _, words = (ast.get_docstring(node) or "").partition(": ")

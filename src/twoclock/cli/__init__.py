@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -18,13 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from twoclock import storage, validation
-from twoclock.cli import commands
 from twoclock.engine.loop import Interrupted, deferred_interrupt, last_signal, progress_bar
 from twoclock.engine.protocol import preferred_metric
 from twoclock.protocols import InputError, printable
 from twoclock.result import Result
 from twoclock.version import __version__
-from twoclock_command import overview
+from twoclock_command import command_files, overview
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,7 +55,8 @@ def _run_command(args: Sequence[str]) -> int:
     if args[0] == "--version":
         say(__version__)
         return 0
-    return load_command(validation.lookup({name: name for name in command_names()}, args[0], "twoclock"))(args[1:])
+    name = validation.lookup({path.stem: path.stem for path in command_files()}, args[0], "twoclock")
+    return importlib.import_module(f"twoclock.cli.commands.{name}").command(args[1:])
 
 
 def guard(name: str, command: Callable[[Sequence[str]], int], argv: Sequence[str] | None) -> int:
@@ -95,15 +94,6 @@ def program(main: Callable[[], int] = main) -> None:
         # After a stop inside a compilation, the compiler's threads may crash the interpreter's shutdown.
         os._exit(status)
     sys.exit(status)
-
-
-def command_names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
-
-
-def load_command(name: str) -> Callable[[Sequence[str]], int]:
-    """Import the function that runs a command, given its arguments."""
-    return importlib.import_module(f"twoclock.cli.commands.{name}").command
 
 
 class ResumableError(RuntimeError):
