@@ -1,25 +1,39 @@
-"""``python -m reproduction``: run the experiments of the paper, judge them and write the report."""
+"""``python -m reproduction``: run the experiments of the paper, judge them and write the report.
+
+The screen that ends it is kept with a digest of what it came from, and shown again if that is the same. Whatever
+differs, be it one byte of the code, a record, a picture or an option, the report is made again.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime
 import difflib
+import hashlib
+import json
 import os
 import shlex
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 import twoclock_command
+from reproduction import FULL_RUN
 
 if TYPE_CHECKING:  # JAX takes seconds to load: not before Ctrl-C can be caught
     from reproduction.runner import ExperimentOutcome
-    from reproduction.screen import Line
 
 COMMAND = "python -m reproduction"
+# A line of the screen, and how `rich` prints it.
+Line = tuple[str, Mapping[str, bool | str]]
+_SCREEN = "screen"
+_VARIABLES = ("JAX", "MPL", "TWOCLOCK", "XLA")
+_OF_MAKE = "TWOCLOCK_AGAIN"  # what to call after Ctrl-C, which no report has
 Modules = Mapping[str, ModuleType]
 
 
@@ -32,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str]) -> int:
     import twoclock as tc
-    from reproduction import experiments, screen
+    from reproduction import experiments
+    from twoclock import storage
 
     # Only the help needs the experiments, which take seconds to load.
     options = _parser(experiments.discover() if {"-h", "--help"} & set(args) else {}).parse_args(args)
@@ -40,8 +55,11 @@ def _run(args: Sequence[str]) -> int:
         os.environ["TWOCLOCK_ENGINE"] = options.engine
     out = (options.out or Path("results")).expanduser().absolute()
     folder = out / ("quick" if options.quick else "full")
-    source = screen.source(args, folder)
-    if screen.show_again(folder, source):
+    source, kept = source_digest(args, folder), storage.note(folder, _SCREEN)
+    if kept and kept.get("source") == source and kept.get("results") == results_digest(folder):
+        made = datetime.datetime.fromisoformat(kept["made"])
+        show([(f"Nothing has changed since {made.day} {made:%B %Y, %H:%M}, so this is what it was then:", {})])
+        show(kept["lines"])
         return 0
     known = experiments.discover()
     if options.report is not None:
@@ -71,8 +89,10 @@ def _run(args: Sequence[str]) -> int:
     _prepare(folder, options.resume)
     status, lines = _reproduce(chosen, folder, args)
     # The tables of --verbose are not kept; and not if the code was changed meanwhile.
-    if status == 0 and not options.verbose and screen.source(args, folder) == source:
-        screen.keep(folder, source, lines)
+    if status == 0 and not options.verbose and source_digest(args, folder) == source:
+        made_at = datetime.datetime.now().isoformat(timespec="seconds")
+        content = {"source": source, "results": results_digest(folder), "made": made_at, "lines": lines}
+        storage.put_note(folder, _SCREEN, content)
     return status
 
 
@@ -205,7 +225,6 @@ def _publish(
     from rich.table import Table
 
     from reproduction.report import against_full_run, findings, headline, panels_of, write
-    from reproduction.screen import show
     from twoclock import storage
     from twoclock.storage import environment
 
@@ -282,6 +301,44 @@ def _facts(outcomes: Mapping[str, ExperimentOutcome]) -> dict[str, str]:
             f"{wall:,.0f} s of wall time, up to {steps:,} steps, {seeds} seeds a run, {precision}; {made}"
         )
     return facts
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print the lines."""
+    from twoclock import cli
+
+    for text, style in lines:
+        cli.OUT.print(text, markup=False, highlight=False, **style)  # type: ignore[arg-type]
+
+
+def code_folders() -> tuple[Path, ...]:
+    """What the screen depends on beside the records: the reproduction, the library and the tables of the full run."""
+    return Path(__file__).parent, Path(str(files("twoclock"))), FULL_RUN
+
+
+def source_digest(args: Sequence[str], folder: Path) -> str:
+    """The digest of what a report comes from beside its records: options, settings, code, and what is installed."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name != _OF_MAKE}
+    installed = sorted({entry.name for path in sys.path for entry in Path(path).glob("*.dist-info")})
+    words = [list(args), str(folder), sorted(settings.items()), sys.version, installed]
+    return _digest(json.dumps(words), code_folders())
+
+
+def results_digest(folder: Path) -> str:
+    """The digest of all records, pictures and pages; the screen itself and the files of a run in progress apart."""
+    return _digest("", [folder], leave_out=folder / f"{_SCREEN}.json")
+
+
+def _digest(words: str, folders: Iterable[Path], leave_out: Path | None = None) -> str:
+    digest = hashlib.sha256(words.encode(errors="surrogateescape"))
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix == ".pyc" or path.name.startswith(".") or path == leave_out or not path.is_file():
+                continue
+            with suppress(OSError), path.open("rb") as file:  # one that another process has just removed
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+                digest.update(f"{path} {content}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

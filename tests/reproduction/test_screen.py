@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import twoclock as tc
-from reproduction import experiments, screen
+from reproduction import __main__, experiments
 from reproduction.__main__ import main
 from reproduction.experiment import Case, Claim
 from twoclock import plot
@@ -67,7 +67,7 @@ def test_the_screen_is_shown_again_until_something_changes(change, tiny, tmp_pat
     code = tmp_path / "code" / "experiment.py"
     code.parent.mkdir()
     code.write_text("STEPS = 1\n")
-    monkeypatch.setattr(screen, "_CODE", (code.parent,))
+    monkeypatch.setattr(__main__, "code_folders", lambda: (code.parent,))
     monkeypatch.setenv("TWOCLOCK_ENGINE", "c")
     folder, words = tmp_path / "quick", ["tiny", "--quick", "--out", str(tmp_path)]
 
@@ -96,7 +96,7 @@ def test_the_screen_is_shown_again_until_something_changes(change, tiny, tmp_pat
 
 def test_a_failure_and_changed_code_are_not_kept(tiny, tmp_path, monkeypatch):
     sources = iter(["before", "after"])
-    monkeypatch.setattr(screen, "source", lambda args, folder: next(sources))
+    monkeypatch.setattr(__main__, "source_digest", lambda args, folder: next(sources))
     assert main(["tiny", "--quick", "--out", str(tmp_path)]) == 0
     assert not (tmp_path / "quick" / "screen.json").exists()
     monkeypatch.undo()
@@ -115,7 +115,7 @@ def test_a_reader_that_leaves_ends_the_screen(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Closed())
         with pytest.raises(BrokenPipeError):
-            screen.show([("a line", {})])
+            __main__.show([("a line", {})])
 
 
 def test_every_file_of_the_code_counts(tmp_path):
@@ -125,12 +125,12 @@ def test_every_file_of_the_code_counts(tmp_path):
     changed = ["reproduction/experiments/paper.py", "docs/full_run/claims.csv", "src/twoclock/x.c"]
     program = f"""
 from pathlib import Path
-from reproduction import screen
-print(screen.source([], Path("results")))
+from reproduction.__main__ import source_digest
+print(source_digest([], Path("results")))
 for changed in {changed}:
     with Path(changed).open("a") as file:
         file.write("\\n")
-    print(screen.source([], Path("results")))
+    print(source_digest([], Path("results")))
 """
 
     def digests():
