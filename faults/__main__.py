@@ -14,7 +14,18 @@ from pathlib import Path
 
 from faults.campaign import Outcome, campaigns, run, table
 
-_LONGEST = ["kills", "fuzz", "command_lines", "concurrency", "signals", "determinism", "constants", "engines"]
+_LONGEST = [
+    "concurrency",
+    "signals",
+    "kills",
+    "determinism",
+    "command_lines",
+    "writers",
+    "compilers",
+    "caches",
+    "constants",
+    "fuzz",
+]
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 
 

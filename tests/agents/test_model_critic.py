@@ -79,3 +79,15 @@ def test_one_line():
         tc.problems.ModelCritic(np.ones((2, 3)), np.eye(1))
     with pytest.raises(tc.InputError, match="ridge=…"):
         tc.problems.lqr_model(PAPER, ridge=0.0)
+
+
+@pytest.mark.parametrize("known", [np.ones((1, 2)), np.ones((2, 3)), "deep"])
+def test_known_rows_are_fewer_than_the_states_and_have_an_entry_for_each_state_and_action(known):
+    if isinstance(known, str):
+        known = 1.0
+        for _ in range(2000):
+            known = [known]
+    with pytest.raises(tc.InputError, match=r"`ModelCritic\(known=…\)` must") as error:
+        tc.problems.ModelCritic(np.eye(2), np.eye(1), known=known)
+    assert "\n" not in str(error.value)
+    assert "known" in repr(tc.problems.ModelCritic(np.eye(2), np.eye(1), known=np.ones((1, 3))))

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from twoclock.models.lqr import Lqr
 from twoclock.problems.lqr.actor_critic import Env, LqrActorCritic, simulate_plant
 from twoclock.problems.lqr.operators import Guard, Guarded, Sample, outer
-from twoclock.protocols import Key, Problem, Scalar, checked, forwarded, pytree
+from twoclock.protocols import InputError, Key, Problem, Scalar, checked, forwarded, pytree
 from twoclock.tree_math import sqnorm
 from twoclock.validation import flag
-from twoclock.validation.arrays import Array, MatrixLike, Number, positive, square_matrix
+from twoclock.validation.arrays import Array, MatrixLike, Number, matrix, positive, square_matrix
 
 __all__ = ["ModelCritic", "lqr_model"]
 
@@ -28,6 +28,10 @@ _ENOUGH = 10  # samples per entry of (x, u) from which a model is used. With few
 # The gain follows the value once a step changes the value by no more than this share: on the way from Q to the solution
 # it would pass through gains that do not stabilise.
 _SETTLED = 0.1
+
+
+def _optional_matrix(what: str, value: object) -> Float[np.ndarray, "p q"] | None:
+    return None if value is None else matrix(what, value)
 
 
 @pytree
@@ -61,7 +65,15 @@ class ModelCritic:
     R: MatrixLike = checked(square_matrix)
     ridge: Scalar = checked(positive, default=1e-6)
     intercept: bool = checked(flag, default=False, static=True)
-    known: Any = None
+    known: Any = checked(_optional_matrix, default=None)
+
+    def __post_init__(self) -> None:
+        n, m = len(self.Q), len(self.R)
+        if self.known is not None and (self.known.shape[1] != n + m or len(self.known) >= n):
+            raise InputError(
+                f"`ModelCritic(known=…)` must have {n + m} columns, for x and u, and fewer rows than the {n} of A, "
+                f"got shape {self.known.shape}"
+            )
 
     @property
     def outputs(self) -> int:
