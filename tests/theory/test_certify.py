@@ -9,7 +9,7 @@ import twoclock as tc
 from twoclock.protocols import InputError
 from twoclock.theory import STRUCTURES, Condition, InitialErrors, lyapunov_search
 from twoclock.theory.certificate import ORDER
-from twoclock.theory.certify import paper_rules
+from twoclock.theory.paper import paper_rules
 
 PROOFS = ("tight", "paper")
 

@@ -1,9 +1,4 @@
-"""Certificates from a structure and its constants, by the paper's conditions (corrected) or by the tight proof.
-
-Each condition of the paper is written once, as a pair of functions of (α, β, λ): a certificate evaluates it at its
-first step, where it is hardest, and ``check`` follows it along a user's own schedules. The derivations are in
-docs/certificates.md.
-"""
+"""Certificates from a structure and its constants, by the paper's proofs or by the tight one."""
 
 from __future__ import annotations
 
@@ -13,17 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from twoclock.protocols import InputError
-from twoclock.theory import lyapunov_search, printed
-from twoclock.theory.certificate import (
-    LAST_STEP,
-    MARGIN,
-    METRICS,
-    ORDER,
-    Certificate,
-    Rule,
-    as_conditions,
-    rate_conditions,
-)
+from twoclock.theory import lyapunov_search, paper
+from twoclock.theory.certificate import LAST_STEP, METRICS, Certificate
 from twoclock.validation import as_whole, choice, number, short_repr
 
 #: The structures that a proof covers.
@@ -102,98 +88,6 @@ def check_steps(name: str, value: float) -> int:
     return new
 
 
-def paper_rules(structure: str, L: float, mu_h: float | None, mu_g: float) -> list[Rule]:
-    """The conditions of the paper's corrected proof on every (α_k, β_k, λ_k), besides the plain order."""
-    M, m, g = (L + 1) ** 6, mu_h or 0.0, mu_g
-    if structure == "strongly-convex":
-        return [
-            ("α ≤ μ_h/(6(L+1)⁴)", lambda a, b, c: (a, m / (6 * (L + 1) ** 4))),
-            ("β ≤ 1/(72(L+1)⁶)", lambda a, b, c: (b, 1 / (72 * M))),
-            ("β ≤ 1/μ_G", lambda a, b, c: (b, 1 / g)),
-            ("β ≤ 1/L", lambda a, b, c: (b, 1 / L)),
-            ("μ_h α ≤ λ", lambda a, b, c: (m * a, c)),
-            ("μ_h α ≤ 8μ_G β", lambda a, b, c: (m * a, 8 * g * b)),
-            ("Δf: 4(56L²+9/(2μ_h)) β ≤ λ", lambda a, b, c: (4 * (56 * L**2 + 4.5 / m) * b, c)),
-            ("Δg: 4(48L²+10L/μ_G) β ≤ λ", lambda a, b, c: (4 * (48 * L**2 + 10 * L / g) * b, c)),
-            ("z: 304(L+1)⁶ α ≤ μ_hμ_G β", lambda a, b, c: (304 * M * a, m * g * b)),
-            ("z: 1536(L+1)⁶ α ≤ μ_h λ", lambda a, b, c: (1536 * M * a, m * c)),
-            ("z: β ≤ μ_h/(96(L+1)⁶)", lambda a, b, c: (b, m / (96 * M))),
-            ("y: 8(8L⁴+9L²/μ_h) α ≤ μ_G β", lambda a, b, c: (8 * (8 * L**4 + 9 * L**2 / m) * a, g * b)),
-            ("y: 642L⁴ β ≤ μ_G λ", lambda a, b, c: (642 * L**4 * b, g * c)),
-        ]
-    if structure == "pl":
-        m = min(m, 2.0)  # √(2/μ_h) ≤ 2/μ_h is used
-        return [
-            ("β ≤ 1/L", lambda a, b, c: (b, 1 / L)),
-            ("Δf: 4(2L²/μ_h³+58L²) β ≤ λ", lambda a, b, c: (4 * (2 * L**2 / m**3 + 58 * L**2) * b, c)),
-            ("Δg: 4(50L²+8/μ_G) β ≤ λ", lambda a, b, c: (4 * (50 * L**2 + 8 / g) * b, c)),
-            ("x: 3072(L+1)⁶ α ≤ μ_h² λ", lambda a, b, c: (3072 * M * a, m**2 * c)),
-            ("x: β ≤ μ_h³/(480(L+1)⁶)", lambda a, b, c: (b, m**3 / (480 * M))),
-            ("y: 8(14L³+132(L+1)⁶/μ_h³) α ≤ μ_G β", lambda a, b, c: (8 * (14 * L**3 + 132 * M / m**3) * a, g * b)),
-            ("y: 320L⁴ β ≤ μ_G λ", lambda a, b, c: (320 * L**4 * b, g * c)),
-            ("y: β ≤ μ_G/(8L²)", lambda a, b, c: (b, g / (8 * L**2))),
-        ]
-    return [
-        ("β ≤ 1/(72L)", lambda a, b, c: (b, 1 / (72 * L))),
-        ("α ≤ 1/(72L²)", lambda a, b, c: (a, 1 / (72 * L**2))),
-        ("Δf: 4(37L/4+48L²) β ≤ λ", lambda a, b, c: (4 * (9.25 * L + 48 * L**2) * b, c)),
-        ("Δg: 4(50L²+8/μ_G) β ≤ λ", lambda a, b, c: (4 * (50 * L**2 + 8 / g) * b, c)),
-        ("∇h: 768L² α ≤ λ", lambda a, b, c: (768 * L**2 * a, c)),
-        ("y: 880L⁴ α ≤ μ_G β", lambda a, b, c: (880 * L**4 * a, g * b)),
-        ("y: 320L⁴ β ≤ μ_G λ", lambda a, b, c: (320 * L**4 * b, g * c)),
-        ("y: β ≤ μ_G/(8L²)", lambda a, b, c: (b, g / (8 * L**2))),
-    ]
-
-
-def paper_decay(structure: str, mu_h: float | None, mu_g: float) -> tuple[str, float]:
-    """The decrease of the unweighted V in step k, in units of α_k, and its form in the proof."""
-    if structure == "strongly-convex":
-        return "μ_h α/8", (mu_h or 0.0) / 8
-    if structure == "pl":
-        return "min(μ_h, μ_G) α", min(mu_h or 0.0, 2.0, mu_g)
-    return "α/16", 1 / 16
-
-
-def paper_certificate(
-    structure: str, L: float, mu_h: float | None, mu_g: tuple[float, ...], noise: float, method: str
-) -> Certificate:
-    if method != "fast" or len(mu_g) > 1:
-        raise InputError("`proof='paper'` covers `Fast` on two levels; leave it out, the tight proof covers all")
-    c, tau = _paper_steps(structure, L, mu_h, mu_g[0])
-    n = tau + 1
-    alpha, beta, lam = (v / n for v in c)
-    name, speed = paper_decay(structure, mu_h, mu_g[0])
-    sides = [(text, *rule(alpha, beta, lam)) for text, rule in ORDER + paper_rules(structure, L, mu_h, mu_g[0])]
-    sides += rate_conditions(structure, name, speed * alpha, speed * alpha, lam, lam, n, n)
-    A, rate, found = 4 * c[2] ** 2, speed * c[0], as_conditions(sides)
-    return Certificate(structure, "paper", "fast", L, mu_h, mu_g, noise, c, tau, (1.0,) * 4, A, rate, found)
-
-
-def _paper_steps(structure: str, L: float, mu_h: float | None, g: float) -> tuple[tuple[float, float, float], float]:
-    M = (L + 1) ** 6
-    if structure == "non-convex":
-        lam = 0.25
-        by_f, by_g = lam / (4 * (9.25 * L + 48 * L**2)), lam / (4 * (50 * L**2 + 8 / g))
-        beta = min(1 / (72 * L), by_f, by_g, g * lam / (320 * L**4), g / (8 * L**2)) / MARGIN
-        alpha = min(beta, 1 / (72 * L**2), lam / (768 * L**2), g * beta / (880 * L**4)) / MARGIN
-        return (alpha, beta, lam), 0.0
-    m = mu_h or 0.0
-    if structure == "strongly-convex":
-        r1 = min(1, 8 * g / m, m * g / (304 * M), g / (8 * (8 * L**4 + 9 * L**2 / m)))
-        r2 = min(1, 1 / (4 * (56 * L**2 + 4.5 / m)), 1 / (4 * (48 * L**2 + 10 * L / g)), g / (642 * L**4))
-        alpha = 16 / m * MARGIN
-        beta = alpha / r1 * MARGIN
-        lam = max(beta / r2, m * alpha, 1536 * M * alpha / m) * MARGIN
-        largest = min(1 / (72 * M), m / (96 * M), 1 / g, 1 / L)
-        return (alpha, beta, lam), max(1, 4 * lam, beta / largest, 6 * (L + 1) ** 4 * alpha / m) * MARGIN
-    m = min(m, 2.0)
-    alpha = 2 / min(m, g) * MARGIN
-    beta = alpha * max(1, 8 * (14 * L**3 + 132 * M / m**3) / g) * MARGIN
-    most = max(1, 4 * (2 * L**2 / m**3 + 58 * L**2), 4 * (50 * L**2 + 8 / g), 320 * L**4 / g)
-    lam = max(beta * most, 3072 * M * alpha / m**2) * MARGIN
-    return (alpha, beta, lam), max(1, 4 * lam, beta / min(1 / L, m**3 / (480 * M), g / (8 * L**2))) * MARGIN
-
-
 def _in_units_of(certificate: Certificate, known: ProofConstants) -> Certificate:
     """Back from F/L, G/L and h/L where L < 1: steps grow by 1/L, squares of Δf and Δg by L², h by L; u is as θ is."""
     s = min(known.L, 1.0)
@@ -239,8 +133,8 @@ def _in_metric(known: ProofConstants, metric: tuple[float, float] | None) -> Pro
 
 PROOFS: dict[str, Callable[..., Certificate]] = {
     "tight": lyapunov_search.certificate,
-    "paper": paper_certificate,
-    "printed": printed.certificate,
+    "paper": paper.corrected,
+    "printed": paper.printed,
 }
 
 
@@ -300,7 +194,7 @@ def certify(
     given, notes = check_constants(structure, L, mu_h, mu_g, noise, between[0] if between else 1.0)
     choice("certify(proof=…)", proof, PROOFS)
     known = dataclasses.replace(_in_metric(given, between), growth=number("growth", growth, 0))
-    more: dict[str, float] = {}
+    more: dict[str, str | float] = {"method": method} if proof == "tight" else {}
     if known.growth or known.metric:
         if proof != "tight" or structure == "non-convex" or (known.growth and known.metric):
             raise InputError(
@@ -309,8 +203,10 @@ def certify(
             )
         scale = min(known.L, 1.0)
         low, high = known.metric or (1.0, 1.0)
-        more = {"growth": known.growth / scale**2, "condition": high / low}
+        more |= {"growth": known.growth / scale**2, "condition": high / low}
     choice("certify(method=…)", method, METHODS)
+    if proof != "tight" and (method != "fast" or len(known.mu_g) > 1):
+        raise InputError(f"`proof={proof!r}` covers `Fast` on two levels; leave it out, the tight proof covers all")
     if mixing is not None:
         more["mixing"] = number("mixing", mixing, 1)
         if method != "fast" or proof != "tight" or known.growth:
@@ -323,7 +219,7 @@ def certify(
         known = dataclasses.replace(known, L=1.0)
     try:
         with np.errstate(all="ignore"):
-            certificate = PROOFS[proof](structure, *known.scaled(), method, **more)
+            certificate = PROOFS[proof](structure, *known.scaled(), **more)
     except (ArithmeticError, np.linalg.LinAlgError):
         raise InputError("no certificate: the constants are too far apart for double precision") from None
     certificate = _in_units_of(certificate, known)

@@ -16,7 +16,8 @@ from twoclock.protocols import InputError, Schedule, html_table
 from twoclock.schedules import Levels, Power
 from twoclock.theory import lyapunov_search
 from twoclock.theory.certificate import ORDER, Numbers, Rule, rate_conditions
-from twoclock.theory.certify import ProofConstants, check_constants, check_steps, paper_decay, paper_rules
+from twoclock.theory.certify import ProofConstants, check_constants, check_steps
+from twoclock.theory.paper import paper_decay, paper_rules
 from twoclock.validation import readable_trace_errors, short_repr
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ import pytest
 
 import twoclock as tc
 from twoclock import theory
-from twoclock.theory.printed import theorem_2
+from twoclock.theory.paper import theorem_2
 
 
 @pytest.mark.parametrize(("L", "m", "g"), [(1.0, 1.0, 1.0), (1.0, 0.4, 0.3), (2.5, 0.1, 2.0)])
