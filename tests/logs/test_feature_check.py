@@ -5,7 +5,8 @@ import pytest
 
 import twoclock as tc
 from twoclock.logs.estimators import ValueEstimate
-from twoclock.logs.feature_check import judge_features
+from twoclock.logs.feature_check import judge_features, richer_features, still_richer_features
+from twoclock.logs.features import build
 from twoclock.logs.standard_error import bands_of, difference, interval_of, is_determined
 
 
@@ -90,6 +91,19 @@ def test_a_second_test_that_is_nearly_undetermined_is_left_out():
     noise = one.shifts[0][1] * 100  # of norm .1, as the estimate's
     assert is_determined(one, noise, stream=False)
     assert not is_determined(one, 30 * noise, stream=False)
+
+
+def test_a_short_log_has_a_second_test_with_fewer_features():
+    """As many as its rows determine, down to a quarter; with none there was a warning in .30 of covering logs."""
+    sizes = {}
+    for episodes in (40, 100, 400):
+        log = walk(0, episodes)
+        richer = richer_features(build(linear, log), log)
+        still = still_richer_features(richer, log)
+        sizes[episodes] = None if still is None else (still.size - richer.size) / 2  # of two actions
+        assert still is None or still.size <= log.rows / 10 + 4
+    assert sizes[40] is None
+    assert 30 <= sizes[100] < 120 <= sizes[400]
 
 
 def test_the_interval_holds_the_second_estimates_too():

@@ -42,6 +42,7 @@ _TESTS = 2  # of features that are no table: on traces, and on richer features
 _UNCHECKED = "whether the features hold the value was not checked"
 _CHECK = "leave out compare=False; states must be numbers, or text that comes back"
 _MOST_SECOND = 1_500  # features of a second test, whose matrix takes their square
+_FEWEST_SECOND = 1 / 4  # of the centres of a second test
 _ROWS_EACH = 10  # fewer rows for each feature do not determine an estimate
 
 
@@ -109,14 +110,20 @@ def richer_features(features: PairFeatures, log: Log, others: np.ndarray | None 
 
 
 def still_richer_features(richer: PairFeatures, log: Log) -> PairFeatures | None:
-    """Features that represent more functions than richer ones; None for a table, and where they would be too many."""
+    """Features that represent more functions than richer ones, fewer of them in a short log.
+
+    None for a table, and where there is no room for a quarter of them.
+    """
     if not isinstance(richer, SideBySide):
         return None
     spread = Rbf(1).fit(vectors(log.sample[0])).width or 1.0
+    room = min(_MOST_SECOND, log.rows / _ROWS_EACH) - richer.size
+    share = min(1.0, room / len(log.actions or (0,)) / sum(centres for centres, _ in _STILL_RICHER))
+    if share < _FEWEST_SECOND:
+        return None
     drawn = enumerate(_STILL_RICHER, 1 + len(_WIDTHS))
-    added = [build(Rbf(centres, share * spread, seed), log) for seed, (centres, share) in drawn]
-    found = SideBySide((*richer.parts, *added))
-    return found if found.size <= min(_MOST_SECOND, log.rows / _ROWS_EACH) else None
+    added = [build(Rbf(int(share * centres), width * spread, seed), log) for seed, (centres, width) in drawn]
+    return SideBySide((*richer.parts, *added))
 
 
 @dataclass(frozen=True, eq=False)
