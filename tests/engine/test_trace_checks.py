@@ -252,3 +252,12 @@ def test_a_value_of_an_earlier_trace_is_refused_in_one_line():
 def test_the_closed_forms_of_this_library_are_no_functions_of_a_user(problem):
     """Else each trace is made twice, and each run compiles them again."""
     assert not program_digest.trace_lane(problem, tc.Standard()).user_jitted
+
+
+def test_closed_forms_of_the_library_are_not_taken_for_a_users_functions():
+    """Otherwise a lane with them would be traced a second time at each call."""
+    plant = tc.models.Lqr(np.eye(2) * 0.5, np.eye(2), np.eye(2), np.eye(2))
+    mdp = tc.models.Mdp(np.full((2, 2, 2), 0.5), np.eye(2), 0.5)
+    for problem in (tc.problems.lqr_actor_critic(plant), tc.problems.entropy_mdp(mdp, temp=0.1)):
+        with jax.enable_x64(True):
+            assert not program_digest.trace_lane(problem, tc.Fast()).user_jitted
