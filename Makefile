@@ -26,7 +26,7 @@ types: setup
 
 # One table per question, printed and stored in docs/bench, from which README and docs/speed.md quote: some ten minutes on two quiet cores.
 bench: setup
-	for bench in 'first_call.py 2' scan.py 'engine.py --repeats 3' core.py live.py policy_evaluation.py lqr.py entropy_mdp.py bilevel.py 'sweep.py 10000'; do PYTHONPATH=. $(BIN)/python bench/$$bench || exit 1; done
+	for bench in 'first_call.py 2' scan.py 'engine.py --repeats 3' core.py live.py policy_evaluation.py lqr.py entropy_mdp.py bilevel.py 'sweep.py 4000'; do PYTHONPATH=. $(BIN)/python bench/$$bench || exit 1; done
 	$(BIN)/python -m docs.quoted --bench
 	TWOCLOCK_LARGE=1 $(BIN)/python -m pytest tests/models/test_sparse_mdp.py -k in_proportion
 

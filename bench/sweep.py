@@ -1,13 +1,12 @@
 """What a sweep costs beside one `solve` of as many seed-steps, and what a second Ray worker brings.
 
 200 settings × 50 seeds × 100,000 steps of the paper's policy-evaluation problem, everything included: planning, drawing
-the instances, compiling, recording, writing. `python bench/sweep.py 10000` takes a tenth of the steps, and
-`… 10000 ray` looks at Ray alone.
+the instances, compiling, recording, writing. `python bench/sweep.py 4000` takes fewer steps, and
+`… 4000 ray` looks at Ray alone.
 """
 
 from __future__ import annotations
 
-import logging
 import sys
 import tempfile
 import time
@@ -24,22 +23,6 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 SETTINGS, SEEDS = 200, 50
 METHOD = tc.Fast(alpha="0.5/(k+1000)^0.5", beta="2/(k+1000)^0.5", lam="8/(k+20)^0.7")
 GRID = tc.grid(METHOD, **{"alpha.c": np.geomspace(0.05, 5, 20).tolist(), "lam.c": np.geomspace(1, 8, 10).tolist()})
-
-
-class Compilations(logging.Handler):
-    """The names of the programs that XLA compiles."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        jax.config.update("jax_log_compiles", True)
-        for name in ("jax._src.dispatch", "jax._src.interpreters.pxla"):
-            logging.getLogger(name).addHandler(self)
-            logging.getLogger(name).propagate = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if "Finished XLA compilation of" in record.getMessage():
-            self.names.append(record.getMessage().split(" of ")[1].split(" in ")[0])
 
 
 def one_mdp():
@@ -98,12 +81,6 @@ def main() -> None:
 
 
 def beside_solve() -> None:
-    compiled = Compilations()
-    swept(tc.problems.random_policy_evaluation, memory=1e9)
-    loops = compiled.names.count("jit(marked)") + compiled.names.count("jit(_advance)")
-    print(f"the loop was compiled {loops} time(s) for {SETTINGS} settings")
-    jax.config.update("jax_log_compiles", False)
-
     # As many seed-steps in one solve: few seeds for long, since 10,000 instances of the problem would take 5 GB.
     rows = []
     kinds = {
