@@ -1,4 +1,4 @@
-"""The time of policy evaluation per step and seed, relative to numba in the same run, and that of Figure 1.
+"""The time of policy evaluation per step and seed, relative to numba in the same run.
 
 TDC with operator averaging on the paper's random MDPs. One MDP for all seeds is the yardstick's own setting; an MDP for
 each seed, as in Figure 1, needs more memory: its tables no longer fit a cache.
@@ -11,7 +11,6 @@ from functools import partial
 
 import jax
 import numpy as np
-import psutil
 from results import report
 from tabular import NUMBERS, best_of, random_tables
 from yardsticks import numba_loop
@@ -64,27 +63,6 @@ def main() -> None:
     base = cost["numba, one thread"]
     rows = [{"loop": name, "ns": seconds * 1e9, "/ numba": seconds / base} for name, seconds in cost.items()]
     report("policy_evaluation", "Fast TDC, float64, time per step and seed", rows)
-
-    # Figure 1 runs each of these twice (printed and tuned, or two kinds of mean) and LSTD once, on two samplings.
-    kinds = {
-        fig1.FAST: ("tdc", METHOD, 2),
-        fig1.TDC: ("tdc", fig1.printed(fig1.TDC), 2),
-        fig1.TD: ("td", fig1.printed(fig1.TD), 2),
-        f"{fig1.FAST}, averaged": ("tdc", fig1.one_setting(fig1.FAST, 10.0), 2),
-        f"{fig1.TDC}, averaged": ("tdc", fig1.one_setting(fig1.TDC, 10.0), 2),
-        f"{fig1.TD}, averaged": ("td", fig1.one_setting(fig1.TD, 10.0), 2),
-        fig1.LSTD: ("td", tc.methods.Lstd(), 1),
-    }
-    rows, total = [], 0.0
-    for name, (operator, method, times) in kinds.items():
-        costs = [
-            per_step(partial(draws, operator=operator, **size), method, 4_000, 100) / 100
-            for size in fig1.SIZES.values()
-        ]
-        total += 2 * times * sum(costs) * 100 * 1_000_000
-        rows.append({"method": name, **{f"{size}, ns": c * 1e9 for size, c in zip(fig1.SIZES, costs, strict=True)}})
-    report("figure_1", "an MDP per seed, 100 seeds, time per step and seed", rows)
-    print(f"Figure 1 in full: about {total / 60:.0f} minutes on {psutil.cpu_count()} cores, and two to compile")
 
 
 if __name__ == "__main__":
