@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,7 +13,7 @@ import numpy as np
 
 from twoclock import prng, storage, validation
 from twoclock.engine.loop import from_arrays
-from twoclock.engine.protocol import flatten_row, history_columns, preferred_metric
+from twoclock.engine.protocol import Row, flatten_row, history_columns, preferred_metric
 from twoclock.intervals import bootstrap
 from twoclock.intervals import interval_table as inference
 from twoclock.intervals.bootstrap import TRACKED
@@ -53,6 +53,26 @@ class FinalState:
 
     def __reduce__(self) -> tuple[type[FinalState], tuple[Any, ...]]:
         return FinalState, (self.carry, self.identity())
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRows:
+    """What a run of one method has recorded, of which the table is made when it is read: it needs pandas."""
+
+    rows: Sequence[Row]
+    method: int
+    seeds: Sequence[int]
+    marks: Sequence[int]
+
+    def __call__(self) -> pd.DataFrame:
+        import pandas as pd
+
+        columns = history_columns(self.rows, self.method, self.seeds, self.marks[: len(self.rows)])
+        return pd.DataFrame(columns, copy=False)
+
+    def at_end(self) -> dict[str, np.ndarray]:
+        """The numbers of each seed at the last mark."""
+        return {name: np.asarray(row[self.method, : len(self.seeds)], float) for name, row in self.rows[-1].items()}
 
 
 class _Deferred:
@@ -131,6 +151,10 @@ class Result:
 
     def _reported(self) -> dict[str, np.ndarray]:
         """The metrics of each seed at the end."""
+        recorded = vars(self)["history"]
+        if isinstance(recorded, RecordedRows):
+            found = recorded.at_end()
+            return {name: found[name] for name in bootstrap.metric_names(found)}
         last = self.history.groupby("seed").tail(1)
         return {name: last[name].to_numpy(float) for name in self.metrics}
 

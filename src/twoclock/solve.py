@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+from typing import TypedDict, Unpack, overload
 
 import jax
 import numpy as np
@@ -28,7 +26,7 @@ from twoclock.intervals.confidence_sequence import first_look
 from twoclock.intervals.stopping import Width
 from twoclock.methods.auto import Auto, NotArrivedWarning
 from twoclock.protocols import InputError, Method, Problem, ProblemSource
-from twoclock.result import FinalState, Result
+from twoclock.result import FinalState, RecordedRows, Result
 from twoclock.storage import Checkpoints, absolute
 from twoclock.storage.atomic_file import Document
 from twoclock.storage.run_identity import (
@@ -42,9 +40,6 @@ from twoclock.storage.run_identity import (
     shared_identity,
 )
 from twoclock.validation import run_args, short_repr
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Progress = bool | Callable[[ProgressEvent], None]
 Seeds = int | Iterable[int]
@@ -174,9 +169,7 @@ def solve(
             with (
                 identities.checkpoints(home) as checkpoints,
                 watch(progress, spec.steps, len(spec.seeds) * len(alike), labels) as look,
-                ThreadPoolExecutor(1) as background,
             ):
-                background.submit(importlib.import_module, "pandas")  # while XLA compiles
                 output = drive(
                     lanes,
                     spec.marks,
@@ -207,7 +200,7 @@ def solve(
                 results[label] = Result(
                     theta,
                     omega,
-                    partial(_table, output.rows, i, ended),  # type: ignore[arg-type]
+                    RecordedRows(output.rows, i, ended.seeds, ended.marks),  # type: ignore[arg-type]
                     ~np.asarray(carry.alive),
                     np.asarray(carry.last, int),
                     {"problem": describe(problem), "method": describe(one_method), **about},
@@ -217,13 +210,6 @@ def solve(
         if isinstance(labelled[label], Auto) and not result.arrived.all():
             warnings.warn(result.chosen, NotArrivedWarning, stacklevel=2)
     return results[""] if one else {label: results[label] for label in labelled}
-
-
-def _table(rows: Sequence[Row], method: int, spec: RunSpec) -> pd.DataFrame:
-    """The history of one method."""
-    import pandas as pd
-
-    return pd.DataFrame(history_columns(rows, method, spec.seeds, spec.marks[: len(rows)]), copy=False)
 
 
 def _check_until(until: object, one: bool) -> None:
@@ -248,7 +234,7 @@ def _reached(until: Width, spec: RunSpec, rows: Sequence[Row], carry: Callable[[
     alive, last = (np.asarray(part)[0].tolist() for part in (carry().alive, carry().last))
     ended = zip(spec.seeds, alive, last, strict=False)
     diverged = {seed: step for seed, well, step in ended if not well}
-    return until.reached(_table(rows, 0, spec), diverged)
+    return until.reached(RecordedRows(rows, 0, spec.seeds, spec.marks)(), diverged)
 
 
 def _check_start(

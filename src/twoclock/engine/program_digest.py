@@ -54,20 +54,30 @@ def trace_lane(
 ) -> TracedProgram:
     """Trace a lane's whole computation; ``recording`` replaces problem and method by ones that record calls."""
 
+    whole = not is_ours(method)
+
     def everything(problem: Problem, method: Method, seed: Scalar, k: Scalar) -> PyTree:
-        return _compute_all(*recording(problem, method), seed, None, k)
+        return _compute_all(*recording(problem, method), seed, None, k, whole)
 
     arguments = problem, numbers_as_shapes(method), np.uint32(0), np.int32(0)
     return trace_in_precision(lambda: trace(everything, *arguments, tag=tag)[0], (problem, method))
 
 
-def _compute_all(problem: Problem, method: Method, seed: Scalar, carry: LaneState | None, k: Scalar) -> PyTree:
-    """Compute a lane's start, step k from a carry or from the start, its metrics and its estimate."""
+def _compute_all(
+    problem: Problem, method: Method, seed: Scalar, carry: LaneState | None, k: Scalar, whole: bool = True
+) -> PyTree:
+    """Compute a lane's start, step k from a carry or from the start, its metrics and its estimate.
+
+    Unless it is the ``whole``, without what a method does to its state alone: where the method is of this library, that
+    is no function of a user, and most of the trace.
+    """
     begin = lane_start(problem, method, seed)
     if carry is None:
         # A step is traced with unknown numbers, even if the start is constant.
         carry = jax.lax.optimization_barrier(begin)
-    after = lane_step(problem, method, prng.step_stream(seed), carry, k)
+    after = lane_step(problem, method, prng.step_stream(seed), carry, k, refined=whole)
+    if not whole:
+        return begin, after, problem.measure(carry.state.theta, carry.state.omega), problem.report(carry.env)
     return begin, after, lane_metrics(problem, method, carry.state, carry.env), method.estimate(carry.state)
 
 
@@ -120,7 +130,7 @@ class ShapeRecorder:
         self.problem_before: TracedProgram | None = None
         self._shapes: dict[Hashable, PyTree] = {}
         with suppress(Exception):
-            if method.finds_roots and _is_ours(method):  # whose step is long
+            if method.finds_roots and is_ours(method):  # whose step is long
                 self.problem_before = _trace_problem(problem)
             self.traced = trace_lane(problem, method, self._recording)
 
@@ -144,7 +154,8 @@ class ShapeRecorder:
 
         of_problem = {n: recorded(n, getattr(problem, n)) for n in _OF_PROBLEM}
         of_method = {n: recorded(f"{name}.{n}", getattr(method, n), method) for n in _OF_METHOD}
-        of_method["step"] = recorded(f"{name}.step", method.step, method, skip=2)  # F and G have no shapes
+        step = method.between if is_ours(method) else method.step
+        of_method["step"] = recorded(f"{name}.step", step, method, skip=2)  # F and G have no shapes
         of_method["track"] = staticmethod(method.track)
         return type("Recorded", (Problem,), of_problem)(), type("Recorded", (Method,), of_method)()
 
@@ -171,14 +182,14 @@ def _trace_problem(problem: Problem) -> TracedProgram:
     return trace_in_precision(lambda: trace_problem(problem)[0], problem)
 
 
-def _is_ours(part: object) -> bool:
+def is_ours(part: object) -> bool:
     """Whether a method consists of this library's classes and of numbers."""
     if dataclasses.is_dataclass(part):
         inside = [getattr(part, field.name) for field in dataclasses.fields(part)]
-        return type(part).__module__.startswith("twoclock.") and all(map(_is_ours, inside))
+        return type(part).__module__.startswith("twoclock.") and all(map(is_ours, inside))
     if isinstance(part, (tuple, list)):
-        return all(map(_is_ours, part))
-    return isinstance(part, (int, float, str, NoneType, np.ndarray, np.generic, jax.Array))
+        return all(map(is_ours, part))
+    return isinstance(part, (int, float, str, NoneType, np.ndarray, np.generic, jax.Array, jax.ShapeDtypeStruct))
 
 
 def passed_before(problem: Problem, method: Method) -> TracedProgram | None:

@@ -246,19 +246,22 @@ class Zap(Method):
         slope = xp.where(over, share * trial.slope, times(along, model.at(z)))
         gains = to.gain, xp.concatenate([xp.zeros_like(to.G_theta), to.fast_inverse], axis=-1)
         doubted = curved & ~undo & ~first
+        none_doubted = isinstance(doubted, np.ndarray) and not doubted.any()  # known before a compiled program runs
         before = trial.model.count
         older = forgetting.grown(state.older, before, xp.where(undo, before, model.count), state.curved * self.power)
-        revised = forgetting.without_bias(model, older, state.check, z, gains)
-        model, older = jax.tree.map(
-            lambda new, old: xp.where(expand_axes(doubted, new), new, old), revised, (model, older)
-        )
+        if not none_doubted:
+            revised = forgetting.without_bias(model, older, state.check, z, gains)
+            model, older = jax.tree.map(
+                lambda new, old: xp.where(expand_axes(doubted, new), new, old), revised, (model, older)
+            )
         forget = state.curved * (
             _FORGET * squared_shares(moved - z, sizes, slow) + squared_shares(moved - model.place, sizes, slow)
         )
         kept = model.count / (1 + forget)
-        off = trial.seen - trial.expected
-        worth = forgetting.worth(kept, off, trial.count, before, model, state.check, trial.base, gains)
-        kept = xp.where(doubted, worth, kept)
+        if not none_doubted:
+            off = trial.seen - trial.expected
+            worth = forgetting.worth(kept, off, trial.count, before, model, state.check, trial.base, gains)
+            kept = xp.where(doubted, worth, kept)
         kept = xp.maximum(kept, xp.minimum(model.count, _FIRST * z.shape[-1]))
         unsure = xp.where(xp.stack([is_flat, is_flat & False], axis=-1), reach, 2 * noise)
         width = xp.clip(unsure, _least(sizes), xp.maximum(reach, _least(sizes)))
