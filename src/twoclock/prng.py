@@ -54,7 +54,7 @@ def step_key(seed: Scalar, k: Scalar) -> Key:
 def stream_words(seeds: Sequence[int]) -> np.ndarray:
     """The streams of many seeds as two words of 32 bits each, by NumPy: JAX would compile a program for it."""
     low = np.asarray(seeds, np.uint32)
-    return np.stack(_written_out(np.stack([np.zeros_like(low), low]), np.full_like(low, _STEPS)), axis=-1)
+    return np.stack(written_out(np.stack([np.zeros_like(low), low]), np.full_like(low, _STEPS)), axis=-1)
 
 
 def stream_of(words: jax.Array) -> Key:
@@ -66,7 +66,7 @@ Array = Any  # of JAX, or of NumPy
 Block = Callable[[Array, Array], tuple[Array, Array]]
 
 
-def _written_out(key: Array, count: Array) -> tuple[Array, Array]:
+def written_out(key: Array, count: Array) -> tuple[Array, Array]:
     state = _before(key, count)
     for i in range(5):
         state = _four_rounds(i, state)
@@ -124,5 +124,5 @@ def _implementation(block: Block, name: str) -> Hashable:
     )
 
 
-_IMPLEMENTATION = _implementation(_written_out, "twoclock_threefry2x32")
+_IMPLEMENTATION = _implementation(written_out, "twoclock_threefry2x32")
 _ROLLED = _implementation(_rolled, "twoclock_threefry2x32_rolled")

@@ -64,11 +64,11 @@ class CEngine:
 class CProgram:
     """The compiled program of all lanes; threads share the groups of lanes.
 
-    XLA takes the steps with rare branches, and NumPy refines the state.
+    NumPy or XLA takes the steps with rare branches, and NumPy refines the state.
     """
 
     def __init__(self, work: Lanes, usual: UsualSource, build: Build) -> None:
-        source, self.rare = usual.source, usual.rare
+        source, self.rare, self.by_numpy = usual.source, usual.rare, usual.by_numpy
         self.where = slice(0, work.count), slice(0, len(work.seeds))
         self.work, self.build = work, build
         self.stride = max(FIRST_STRIDE // (work.count * len(work.seeds)), 16)
@@ -90,10 +90,15 @@ class CProgram:
         return measure_lanes(self.work.instances, self.work.methods, carry)
 
     def _load(self, carry: LaneState, lo: int) -> Callable[..., None]:
-        """Compare a new program with XLA, whose steps are compiled and taken while the C compiler works."""
+        """Compare a new program with NumPy or XLA, whose steps are taken while the C compiler works."""
         if not self.build.is_checked():
             difference = lane_program.difference_from_xla(
-                self.work, lambda *span: self._take(self._wait(), *span), carry, lo, all_lanes=bool(self.rare)
+                self.work,
+                lambda *span: self._take(self._wait(), *span),
+                carry,
+                lo,
+                all_lanes=bool(self.rare) and self.by_numpy is None,
+                by_numpy=self.by_numpy,
             )
             if difference is not None:
                 self.build.reject()
@@ -111,7 +116,7 @@ class CProgram:
         rare, due = self.rare.between(lo, hi), due_steps(self.work.methods, carry.state, lo, hi)
         for first, last in spans(lo, hi, rare, due):
             if first in rare:
-                carry = lane_program.step_on_xla(self.work, self.streams, carry, first)
+                carry = lane_program.step_apart(self.work, self.streams, carry, first, self.by_numpy)
             else:
                 carry = self._run(walk, carry, first, last)
                 if last - 1 in due:

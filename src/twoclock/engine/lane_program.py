@@ -1,4 +1,4 @@
-"""Source of the programs generated for lanes, cached by kind, and the check of a compiled program against XLA."""
+"""Source of the programs generated for lanes, cached by kind, and the check of a compiled program against NumPy or XLA."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from twoclock import codegen, prng
 from twoclock.codegen import CodeTarget, Example, ProgramSource, Unsupported, generate
 from twoclock.codegen.self_check import compare
-from twoclock.engine import protocol
+from twoclock.engine import numpy_evaluator, protocol
 from twoclock.engine.protocol import LaneState, Operators, is_table
 from twoclock.engine.rare_branches import RareSteps
 from twoclock.engine.run_batch import Lanes
@@ -34,10 +35,11 @@ class MetricsSource:
 
 @dataclass(frozen=True)
 class UsualSource:
-    """A program of the usual steps, and which steps are not."""
+    """A program of the usual steps, which steps are not, and the whole step if NumPy can take it."""
 
     source: ProgramSource
     rare: RareSteps
+    by_numpy: ClosedJaxpr | None
 
 
 T = TypeVar("T", ProgramSource, MetricsSource, UsualSource)
@@ -61,7 +63,7 @@ def usual_source(work: Lanes, target: CodeTarget) -> UsualSource:
         bound = jax.ShapeDtypeStruct((), jnp.result_type(float)) if example.bounded else None
         args = example.inputs, example.parameters, example.carry, words, k, bound
         rare = RareSteps(_lane_between, args, number=4)
-        return UsualSource(generate(rare.usual if rare else _lane_between, example, target), rare)
+        return UsualSource(generate(rare.usual if rare else _lane_between, example, target), rare, rare.by_numpy())
 
     return _cached(_kind(work, target, "usual"), make)
 
@@ -221,6 +223,8 @@ def _shape(leaf: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
 # Size of the self-check: steps, methods and seeds, evenly spread, since a compiler may be wrong in a single branch.
 CHECKED_STEPS = 8
 _CHECKED_METHODS, _CHECKED_SEEDS = 2, 8
+# Lanes that NumPy takes at once.
+_LANES_TOGETHER = 256
 
 
 def difference_from_xla(
@@ -229,11 +233,13 @@ def difference_from_xla(
     carry: LaneState,
     lo: int,
     all_lanes: bool = False,
+    by_numpy: ClosedJaxpr | None = None,
 ) -> str | None:
     """Take a few steps from step ``lo`` by a program and by XLA; return how they differ beyond rounding.
 
     Args:
         all_lanes: check every lane instead of a few; if XLA takes steps of all of them anyway, this saves a program.
+        by_numpy: the step as a program for NumPy. Where it gives the same, XLA, which is slow to compile, is not asked.
     """
     seeds = range(len(lanes.seeds)) if all_lanes else _spread(len(lanes.seeds), _CHECKED_SEEDS)
     methods = range(lanes.count) if all_lanes else _spread(lanes.count, _CHECKED_METHODS)
@@ -247,12 +253,51 @@ def difference_from_xla(
         [lanes.seeds[i] for i in seeds],
         lanes.bound,
     )
-    expected = jax.tree.map(lambda leaf: np.asarray(leaf)[where], carry)
-    words = prng.stream_words(some.seeds)
-    for k in range(lo, lo + CHECKED_STEPS):
-        expected = step_on_xla(some, words, expected, k)
-    found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
-    return compare(found, expected, f" after {CHECKED_STEPS} steps")
+    begin = jax.tree.map(lambda leaf: np.asarray(leaf)[where], carry)
+    words, found = prng.stream_words(some.seeds), None
+    for program in (by_numpy, None) if by_numpy is not None else (None,):
+        expected = begin
+        for k in range(lo, lo + CHECKED_STEPS):
+            expected = step_apart(some, words, expected, k, program)
+        if found is None:
+            found = jax.tree.map(lambda leaf: np.asarray(leaf)[where], advance(carry, lo, lo + CHECKED_STEPS))
+        difference = compare(found, expected, f" after {CHECKED_STEPS} steps")
+        if difference is None:
+            break
+    return difference
+
+
+def step_apart(
+    lanes: Lanes, words: np.ndarray, carry: LaneState, k: int, by_numpy: ClosedJaxpr | None = None
+) -> LaneState:
+    """Take step k of all lanes by NumPy, if there is a program for it, or else by XLA."""
+    if by_numpy is None:
+        return step_on_xla(lanes, words, carry, k)
+    (count, seeds), per_seed = lanes.shape, lanes.instances.per_seed
+    problem, method = (
+        [np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for tree in (lanes.instances.batched, lanes.methods)
+    )
+    own, structure = jax.tree.flatten(carry)
+    given = [
+        *(np.tile(leaf, (count, *(1,) * (leaf.ndim - 1))) if per_seed else leaf[None] for leaf in problem),
+        *(np.repeat(leaf, seeds, axis=0) if count > 1 else leaf for leaf in method),
+        *(np.reshape(leaf, (count * seeds, *np.shape(leaf)[2:])) for leaf in own),
+        np.tile(words, (count, 1)),
+        np.full(1, k, np.int32),
+        *([] if lanes.bound is None else [np.full(1, lanes.bound, jnp.result_type(float))]),
+    ]
+    parts: list[list[np.ndarray]] = []
+    for first in range(0, count * seeds, _LANES_TOGETHER):
+        here = slice(first, first + _LANES_TOGETHER)
+        some = [array if len(array) == 1 else array[here] for array in given]
+        size = min(count * seeds - first, _LANES_TOGETHER)
+        found = numpy_evaluator.evaluate(by_numpy, some)
+        parts.append([np.broadcast_to(leaf, (size, *leaf.shape[1:])) for leaf in found])
+    leaves = [
+        np.reshape(np.concatenate(leaf), np.shape(old)).astype(np.asarray(old).dtype)
+        for leaf, old in zip(zip(*parts, strict=True), own, strict=True)
+    ]
+    return _refined(lanes, jax.tree.unflatten(structure, leaves), k)
 
 
 def step_on_xla(lanes: Lanes, words: np.ndarray, carry: LaneState, k: int) -> LaneState:
@@ -260,8 +305,12 @@ def step_on_xla(lanes: Lanes, words: np.ndarray, carry: LaneState, k: int) -> La
     axes = {"axis": lanes.instances.seed_axis, "traced": lanes.instances.traced}
     methods = jax.tree.map(np.asarray, lanes.methods)
     carry = jax.device_get(_xla_step(lanes.instances.batched, methods, carry, words, np.int32(k), lanes.bound, **axes))
+    return _refined(lanes, carry, k)
+
+
+def _refined(lanes: Lanes, carry: LaneState, k: int) -> LaneState:
     due = protocol.due_steps(lanes.methods, carry.state, k, k + 1)
-    return protocol.refine_lanes(methods, carry, k, lanes.bound) if due else carry
+    return protocol.refine_lanes(jax.tree.map(np.asarray, lanes.methods), carry, k, lanes.bound) if due else carry
 
 
 def _spread(count: int, most: int) -> list[int]:

@@ -15,11 +15,14 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from twoclock.codegen.build import with_own_constants
+from twoclock.engine import numpy_evaluator
 from twoclock.protocols import PyTree
 
 # Steps that are examined at once; from the first of them comes how often each branch is taken. Below the given share a
 # branch is rare.
 _TOGETHER, _RARE = 1 << 14, 1 / 64
+# Up to so many rare steps among those, NumPy takes them.
+_FEW = 4
 
 
 class RareSteps:
@@ -33,12 +36,12 @@ class RareSteps:
 
     def __init__(self, step: Callable[..., PyTree], args: Sequence[PyTree], number: int) -> None:
         program, self._shapes = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(*args)
-        self._program = with_own_constants(program)
-        jaxpr = self._program.jaxpr
+        self.program = with_own_constants(program)
+        jaxpr = self.program.jaxpr
         k = jaxpr.invars[len(jax.tree.leaves(list(args[:number])))]
-        known = _depend_on(k, jaxpr)
+        of_k = _depend_on(k, jaxpr)
         conds = [equation for equation in jaxpr.eqns if equation.primitive.name == "cond"]
-        self._conds = [e for e in conds if isinstance(e.invars[0], Var) and e.invars[0] in known]
+        self._conds = [e for e in conds if isinstance(e.invars[0], Var) and e.invars[0] in of_k]
         self._usual: dict[int, int] = {}  # the branch that nearly all steps take, by the position of the cond
         if not self._conds:
             return
@@ -49,13 +52,22 @@ class RareSteps:
                 needed |= {variable for variable in equation.invars if isinstance(variable, Var)}
                 path.insert(0, equation)
 
+        constants = dict(zip(jaxpr.constvars, self.program.consts, strict=True))
+
         def branches(k_now: jax.Array) -> list[jax.Array]:
-            values = {k: k_now, **dict(zip(jaxpr.constvars, self._program.consts, strict=True))}
+            values = {k: k_now, **constants}
             for equation in path:
                 _evaluate(equation, values)
             return [_read(variable, values) for variable in indices]
 
-        self._branches = jax.jit(jax.vmap(branches))
+        def branches_by_numpy(steps: np.ndarray) -> list[np.ndarray]:
+            values = {k: steps, **{v: numpy_evaluator.shared(value) for v, value in constants.items()}}
+            numpy_evaluator.add_results(path, values)
+            return [np.broadcast_to(values[variable], steps.shape) for variable in indices]
+
+        known = numpy_evaluator.are_known(path)
+        self._branches: Callable[..., Sequence[np.ndarray | jax.Array]]
+        self._branches = branches_by_numpy if known else jax.jit(jax.vmap(branches))
         for place, taken in enumerate(self._taken(0)):
             usual = int(np.bincount(taken).argmax())
             if 0 < np.mean(taken != usual) <= _RARE:
@@ -63,6 +75,11 @@ class RareSteps:
 
     def __bool__(self) -> bool:
         return bool(self._usual)
+
+    def by_numpy(self) -> ClosedJaxpr | None:
+        """The whole step as a program that NumPy can evaluate, where that is quick: for few rare steps, or none."""
+        quick = len(self.between(0, _TOGETHER)) <= _FEW and numpy_evaluator.are_known(self.program.jaxpr.eqns)
+        return self.program if quick else None
 
     def between(self, lo: int, hi: int) -> list[int]:
         """The rare steps among lo … hi−1."""
@@ -75,8 +92,8 @@ class RareSteps:
 
     def usual(self, *args: PyTree) -> PyTree:
         """The step with its usual branches alone; its arguments have the shapes of the trace."""
-        jaxpr = self._program.jaxpr
-        given = *self._program.consts, *jax.tree.leaves(args)
+        jaxpr = self.program.jaxpr
+        given = *self.program.consts, *jax.tree.leaves(args)
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
         branches = {id(equation): self._usual.get(place) for place, equation in enumerate(self._conds)}
         for equation in jaxpr.eqns:
