@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +15,9 @@ from twoclock.codegen.ir import Address, Atom, Buffer, Builder, Index, OffsetInd
 
 # How often a loop's body is unrolled: enough to hide the cost of the loop itself.
 UNROLL = 4
+# Statements of a body from which the cost of the loop does not matter: it is not unrolled on a CPU, since its length
+# decides how long the C compiler takes.
+_LONG = 16
 
 
 ShapedType: TypeAlias = Any  # the type of an array: JAX's own, a ``jax.ShapeDtypeStruct``, or an array itself
@@ -132,8 +136,21 @@ def varies(value: Value) -> bool:
 class ArrayBuilder:
     """Reads, writes and converts arrays with a builder; those of up to ``small`` entries are held as scalars."""
 
-    def __init__(self, build: Builder, small: int, constant: Callable[[np.ndarray], Buffer]) -> None:
+    def __init__(
+        self, build: Builder, small: int, constant: Callable[[np.ndarray], Buffer], longest_unrolled: float = _LONG
+    ) -> None:
         self.build, self.small, self._constant = build, small, constant  # the last passes a constant as a table
+        self.longest_unrolled, self.unrolls = longest_unrolled, True
+
+    @contextmanager
+    def in_loops(self) -> Iterator[None]:
+        """Meanwhile, hold no array as scalars, and unroll no loop."""
+        usual = self.small, self.unrolls
+        self.small, self.unrolls = 1, False
+        try:
+            yield
+        finally:
+            self.small, self.unrolls = usual
 
     def is_small(self, shape: Sequence[int]) -> bool:
         return math.prod(shape) <= self.small
@@ -234,20 +251,25 @@ class ArrayBuilder:
     def for_each_index(
         self, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None], unroll: int = UNROLL
     ) -> None:
-        """Write nested loops over all indices; the innermost is unrolled a little."""
+        """Write nested loops over all indices; the innermost is unrolled a little, if its body is short."""
 
         def nest(index: tuple[Index, ...]) -> None:
             if len(index) == len(shape):
                 body(index)
                 return
             count, innermost = shape[len(index)], len(index) == len(shape) - 1
-            step = unroll if innermost else 1
-            passes = count // step if count > step else 0
-            if passes:
-                with self.build.loop(passes) as i:
-                    for u in range(step):
-                        nest((*index, self.build.let("int32_t", f"{{0}}*{step}+{u}", i) if innermost else i))
-            for known in range(passes * step, count):
+            step = unroll if innermost and self.unrolls else 1
+            looped = count - count % step if count > step else 0
+            if looped:
+                with self.build.loop(looped, step) as loop:
+                    before = self.build.written
+                    nest((*index, loop.index))
+                    if self.build.written - before > self.longest_unrolled:
+                        loop.count, loop.step = count, 1
+                    for u in range(1, loop.step):
+                        nest((*index, self.build.let("int32_t", f"{{0}}+{u}", loop.index)))
+                looped = loop.count
+            for known in range(looped, count):
                 nest((*index, known))
 
         nest(())

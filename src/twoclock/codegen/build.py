@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from twoclock.codegen import templates
+from twoclock.codegen import ir, templates
 from twoclock.codegen.arrays import Array, ArrayBuilder, LazyArray, Scalars, ShapedType, Strided, Value
 from twoclock.codegen.c_printer import Printer
 from twoclock.codegen.ir import (
@@ -29,6 +29,7 @@ from twoclock.codegen.ir import (
     Load,
     ProgramTooLong,
     Statement,
+    Store,
     Tree,
     Unsupported,
     Var,
@@ -40,6 +41,9 @@ from twoclock.codegen.templates import CodeTarget, ProgramParts
 
 # Entries up to which arrays become scalars, and the lines of C that this may take; tried in turn.
 _TRIES = ((64, 2_000), (24, 2_500), (8, 9_000))
+# With lanes side by side scalars are vectors, and the registers hold few: loops are as fast where there are many, and
+# the C compiler takes a quarter of the time. So all but the last try end at this share.
+_SIDE_BY_SIDE = 0.6
 # A thread's stack may be as small as half a megabyte. If more is needed, arrays of more than a kilobyte are elsewhere;
 # all together should fit in a core's own cache.
 _STACK, _ON_STACK, _TOGETHER, _STACK_ON_GPU = 256 << 10, 1 << 10, 1 << 20, 16 << 10
@@ -98,7 +102,9 @@ def generate(lane: Callable[..., Tree], example: Example, target: CodeTarget) ->
     while True:
         try:
             writer = functools.partial(_ProgramWriter, traced, example, target)
-            return first_short_enough(_TRIES, lambda *limits: writer(*limits).write())  # noqa: B023
+            share = _SIDE_BY_SIDE if target.width > 1 else 1
+            tries = [*((small, int(share * most)) for small, most in _TRIES[:-1]), _TRIES[-1]]
+            return first_short_enough(tries, lambda *limits: writer(*limits).write())  # noqa: B023
         except _StackTooLarge:
             if target.width == 1:
                 raise Unsupported("a lane's state is too large for the stack") from None
@@ -169,7 +175,8 @@ class _ProgramWriter:
         self.twins: dict[Entry, Entry] = {}
         self.look: list[str] = []  # C after all steps, which looks for numbers that are not finite
         self.watch = Buffer("watch", "float", templates.WATCHES, True, mutable=True)
-        self.arrays = ArrayBuilder(self.build, small, self._constant)
+        unrolled = {"longest_unrolled": math.inf} if target.cuda else {}
+        self.arrays = ArrayBuilder(self.build, small, self._constant, **unrolled)
 
     def write(self) -> ProgramSource:
         step, fetched = self._step(), set[Var]()
@@ -183,10 +190,15 @@ class _ProgramWriter:
             number = self.shared[table]
             text = templates.copy_to_shared_memory(table, number) if table in chosen else templates.read_given(table)
             self.outside[self.outside.index(_pointer(table, number))] = text
-        parts = self._parts(step, self.build.memories, fetched)
         if self.target.cuda:
+            parts = self._parts(step, self.build.memories, fetched)
             return self._source(templates.cuda_text(self.example, parts, step))
-        return self._source(templates.c_text(self.target, self.example.carry, parts))
+        accesses = [s for s in ir.walk(step) if isinstance(s, Load | Store)]
+        touched, stored = ({s.memory for s in accesses if isinstance(s, kind)} for kind in (Load | Store, Store))
+        # A state that the step neither reads nor changes stays where it is.
+        parts = self._parts(step, [m for m in self.build.memories if m not in self.states or m in touched])
+        kept = [(state in touched, state in stored) for state in self.states]
+        return self._source(templates.c_text(self.target, self.example.carry, parts, kept))
 
     def write_few(self, lanes: int) -> ProgramSource:
         cut = split_step(self._step(), [*self.states, self.watch])

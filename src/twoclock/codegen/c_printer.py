@@ -70,7 +70,7 @@ class Printer:
             yield from self._lines(statement.body)
         elif isinstance(statement, ir.For):
             i = statement.index.name
-            yield f"for(int32_t {i}=0;{i}<{statement.count};{i}++){{"
+            yield f"for(int32_t {i}=0;{i}<{statement.count};{i}+={statement.step}){{"
             yield from self._lines(statement.body)
         elif isinstance(statement, LaneLoop):
             if statement.vector:

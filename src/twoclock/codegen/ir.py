@@ -130,10 +130,11 @@ class Store:
 
 @dataclass
 class For:
-    """``for (index = first; index < count; index += 1)``."""
+    """``for (index = 0; index < count; index += step)``."""
 
     index: Var
     count: int
+    step: int = 1
     body: list[Statement] = field(default_factory=list)
 
 
@@ -231,10 +232,10 @@ class Builder:
         return self.load(chosen, 0)
 
     @contextmanager
-    def loop(self, count: int) -> Iterator[Var]:
-        loop = For(Var(self.name("i"), "int32_t", False), count)
+    def loop(self, count: int, step: int = 1) -> Iterator[For]:
+        loop = For(Var(self.name("i"), "int32_t", False), count, step)
         with self.block(loop.body):
-            yield loop.index
+            yield loop
         self.statements.append(loop)
 
     @contextmanager

@@ -152,7 +152,14 @@ def _empty(g: Lowering, eqn: Equation, *_: Value) -> Array:
 
 
 def _call(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
-    return g.call(next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params), inputs)
+    inner = next(eqn.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in eqn.params)
+    several = g.lanes and any(math.prod(v.shape) > arrays.UNROLL for v in eqn.outputs)
+    if several and any(e.primitive.name == "random_bits" for e in getattr(inner, "jaxpr", inner).eqns):
+        # The hash of a draw is long, and draws are alike: lanes fill the vectors, so that a loop over the draws is as
+        # fast as its passes written out, and the C compiler is done sooner.
+        with g.arrays.in_loops():
+            return g.compute(g.call(inner, inputs))
+    return g.call(inner, inputs)
 
 
 def _linear_solve(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
@@ -195,7 +202,8 @@ def _scan(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
         Strided.contiguous(g.build.memory(c_type(a.dtype), math.prod(a.shape), varying, mutable=True), a)
         for a in eqn.outputs[carried:]
     ]
-    with g.build.loop(length) as n:
+    with g.build.loop(length) as loop:
+        n = loop.index
         t = g.build.let("int32_t", f"{length - 1}-{{0}}", n) if p["reverse"] else n
         new, row = step(slots.values, t)
         for output, value in zip(outputs, row, strict=True):

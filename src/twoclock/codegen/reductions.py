@@ -132,7 +132,8 @@ def _cumulative(g: Lowering, eqn: Equation, array: Array) -> Array:
     def along(index: tuple[Index, ...]) -> None:
         put(index, length - 1 if backwards else 0, None)
         if length > 1:
-            with g.build.loop(length - 1) as n:
+            with g.build.loop(length - 1) as loop:
+                n = loop.index
                 at = g.build.let("int32_t", f"{length - 2}-{{0}}" if backwards else "{0}+1", n)
                 before = g.build.let("int32_t", "{0}+1" if backwards else "{0}-1", at)
                 put(index, at, before)

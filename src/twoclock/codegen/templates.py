@@ -96,9 +96,14 @@ def copy_to_stack(width: int, name: str, stored: str, size: int, source: str, of
     return copy if width == 1 else f"for(int l=0;l<{width};l++){copy}"
 
 
-def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts) -> str:
-    """Write the program in C. ``carry`` has the shapes of what a lane stores, ``s0``, ``s1``, … in the step."""
-    width, (load, store) = target.width, _load_and_store(carry, target.width)
+def c_text(target: CodeTarget, carry: Tree, parts: ProgramParts, kept: Iterable[tuple[bool, bool]]) -> str:
+    """Write the program in C.
+
+    ``carry`` has the shapes of what a lane stores, ``s0``, ``s1``, … in the step, and ``kept`` says of each whether the
+    step reads or changes it at all, and whether it changes it.
+    """
+    width, both, kept = target.width, _load_and_store(carry, target.width), list(kept)
+    load, store = ([line for line, of in zip(both[i], kept, strict=True) if of[i]] for i in (0, 1))
     lanes = _LANE if width == 1 else _MIXED if target.mixed else _ALIKE
     lines = [
         special_functions(),
@@ -268,7 +273,7 @@ def _executed(statements: Iterable[Statement]) -> int:
     """Count the statements that are executed, those in a loop as often as it has passes."""
     count = 0
     for s in statements:
-        times = s.count if isinstance(s, For) else _PASSES if isinstance(s, While) else 1
+        times = s.count // s.step if isinstance(s, For) else _PASSES if isinstance(s, While) else 1
         count += times * sum(map(_executed, blocks(s))) if isinstance(s, ir.Nested) else 1
     return count
 

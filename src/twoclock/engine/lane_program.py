@@ -1,4 +1,4 @@
-"""Source of the programs generated for lanes, cached by kind, and the check of a compiled program against NumPy or XLA."""
+"""Source of the programs generated for lanes, cached by kind, and the check of a compiled program."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def usual_source(work: Lanes, target: CodeTarget) -> UsualSource:
         words, k = jax.ShapeDtypeStruct((2,), np.uint32), jax.ShapeDtypeStruct((), np.int32)
         bound = jax.ShapeDtypeStruct((), jnp.result_type(float)) if example.bounded else None
         args = example.inputs, example.parameters, example.carry, words, k, bound
-        rare = RareSteps(_lane_between, args, number=4)
+        before = len(jax.tree.leaves((example.inputs, example.parameters)))
+        state = range(before, before + len(jax.tree.leaves(example.carry.state)))
+        tables = any(map(is_table, jax.tree.leaves(example.carry.state, is_leaf=is_table)))  # these are not checked
+        rare = RareSteps(_lane_between, args, number=4, checked=range(0) if tables else state)
         return UsualSource(generate(rare.usual if rare else _lane_between, example, target), rare, rare.by_numpy())
 
     return _cached(_kind(work, target, "usual"), make)

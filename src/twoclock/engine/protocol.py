@@ -110,12 +110,17 @@ def learn(
     old = carry.state
     new = (method.step if refined else method.between)(operators.F, operators.G, old, x, k)
     pairs = zip(*(jax.tree.leaves(tree, is_leaf=is_table) for tree in (new, old)), strict=True)
-    alive = carry.alive & _within([n for n, o in pairs if n is not o], jnp.inf)
+    alive = carry.alive
+    for n, o in pairs:
+        if n is not o and not is_table(n) and jnp.issubdtype(n.dtype, jnp.floating):
+            alive = alive & state_leaf_is_finite(n)
     if bound is not None:
         alive = alive & _within((new.theta, new.omega), bound)
 
     def kept(n: PyTree, o: PyTree) -> PyTree:
-        return n if n is o or isinstance(n, RowTable) else jnp.where(alive, n.astype(o.dtype), o)
+        if n is o or isinstance(n, RowTable):
+            return n
+        return jax.lax.select(jnp.broadcast_to(alive, o.shape), n.astype(o.dtype), o)
 
     state = jax.tree.map(kept, new, old, is_leaf=is_table)
     return LaneState(state, carry.env, alive, jnp.where(alive, k + 1, carry.last))
@@ -184,6 +189,11 @@ def _refine_all(methods: Method, carry: LaneState, k: Scalar, bound: Scalar | No
 
 
 _refine_there = jax.jit(_refine_all)
+
+
+@jax.jit  # a call in the traced step, which ``RareSteps`` finds there
+def state_leaf_is_finite(leaf: jax.Array) -> jax.Array:
+    return jnp.all(jnp.abs(leaf) <= jnp.finfo(leaf.dtype).max)
 
 
 def _within(tree: PyTree, bound: Scalar) -> jax.Array:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
@@ -32,9 +33,20 @@ class RareSteps:
         step: a function of pytrees.
         args: shapes of them.
         number: which of them is the number k of the step.
+        checked: which leaves of them are finite wherever the step matters, by this check of the step before. Where the
+            usual branches leave one unchanged, it is not checked again.
+        check: the name of that check.
     """
 
-    def __init__(self, step: Callable[..., PyTree], args: Sequence[PyTree], number: int) -> None:
+    def __init__(
+        self,
+        step: Callable[..., PyTree],
+        args: Sequence[PyTree],
+        number: int,
+        checked: range = range(0),
+        check: str = "state_leaf_is_finite",
+    ) -> None:
+        self._checked, self._check = checked, check
         program, self._shapes = jax.make_jaxpr(lambda *given: step(*given), return_shape=True)(*args)
         self.program = with_own_constants(program)
         jaxpr = self.program.jaxpr
@@ -96,7 +108,13 @@ class RareSteps:
         given = *self.program.consts, *jax.tree.leaves(args)
         values = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
         branches = {id(equation): self._usual.get(place) for place, equation in enumerate(self._conds)}
+        finite = [values[jaxpr.invars[i]] for i in self._checked]
         for equation in jaxpr.eqns:
+            if equation.params.get("name") == self._check:
+                (leaf,) = (_read(variable, values) for variable in equation.invars)
+                if any(leaf is one for one in finite):
+                    values[equation.outvars[0]] = jnp.asarray(True)
+                    continue
             _evaluate(equation, values, branches.get(id(equation)))
         out = [_read(variable, values) for variable in jaxpr.outvars]
         return jax.tree.unflatten(jax.tree.structure(self._shapes), out)
