@@ -142,25 +142,33 @@ def refine_lanes(methods: Method, carry: LaneState, k: int, bound: Scalar | None
     if jax.default_backend() != "cpu":
         return _refine_there(methods, carry, np.int32(k), bound)
     carry = jax.device_get(carry)
-    rows = []
+    old, structure = jax.tree.flatten(carry.state)
+    old = [np.asarray(leaf) for leaf in old]
+    given, rows = [[leaf[i] for leaf in old] for i in range(len(carry.alive))], []
     with np.errstate(all="ignore"), _one_thread():  # of lanes that diverged; the bits must not depend on the cores
-        for i in range(len(carry.alive)):
-            method, state = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], (methods, carry.state))
-            rows.append(method.refine(state, k))
-    new = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-    alive = np.asarray(carry.alive) & _lanes_within(new, np.inf)
+        for i, leaves in enumerate(given):
+            method = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], methods)
+            rows.append(jax.tree.leaves(method.refine(jax.tree.unflatten(structure, leaves), k)))
+    # What no method has touched is neither checked nor copied.
+    touched = [
+        n for n in range(len(old)) if any(row[n] is not leaves[n] for row, leaves in zip(rows, given, strict=True))
+    ]
+    new = {n: np.stack([row[n] for row in rows]).astype(old[n].dtype, copy=False) for n in touched}
+    alive: Any = np.asarray(carry.alive) & _lanes_within(new.values(), np.inf)
     if bound is not None:
-        alive &= _lanes_within((new.theta, new.omega), float(np.asarray(bound)))
-    state = jax.tree.map(
-        lambda n, o: np.where(alive.reshape(alive.shape + (1,) * (o.ndim - 2)), n.astype(o.dtype), o), new, carry.state
-    )
+        state = jax.tree.unflatten(structure, [new.get(n, leaf) for n, leaf in enumerate(old)])
+        alive &= _lanes_within(jax.tree.leaves((state.theta, state.omega)), float(np.asarray(bound)))
+    if not alive.all():
+        new = {n: np.where(alive.reshape(alive.shape + (1,) * (old[n].ndim - 2)), new[n], old[n]) for n in touched}
+    state = jax.tree.unflatten(structure, [new.get(n, leaf) for n, leaf in enumerate(old)])
     return replace(carry, state=state, alive=alive)
 
 
-def _lanes_within(tree: PyTree, bound: float) -> np.ndarray:
+def _lanes_within(leaves: Iterable[np.ndarray], bound: float) -> np.ndarray:
     """The same as ``_within`` for each lane, of NumPy's arrays methods × seeds."""
-    rows = [leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(tree) if leaf.dtype.kind == "f"]
-    return np.all([(np.abs(row) <= min(bound, np.finfo(row.dtype).max)).all(axis=-1) for row in rows], axis=0)
+    rows = [leaf.reshape(*leaf.shape[:2], -1) for leaf in leaves if leaf.dtype.kind == "f"]
+    fine = [np.isfinite(row) if bound == np.inf else np.abs(row) <= bound for row in rows]
+    return np.all([row.all(axis=-1) for row in fine], axis=0)
 
 
 @cache
