@@ -251,7 +251,7 @@ def test_names_of_the_user_are_not_in_the_text():
 
 def test_lanes_with_much_state_run_side_by_side_on_the_small_stack_of_a_thread():
     seeds = tuple(range(8))
-    work = Lanes.of(make_instances(tc.problems.quadratic(dim=9), seeds), [tc.Zap()], seeds, None)
+    work = Lanes.of(make_instances(tc.problems.quadratic(dim=24), seeds), [tc.Zap()], seeds, None)
     (program,) = CEngine(width=8).compile(work)
     source = lane_program.usual_source(work, choose_target(work, 8)).source
     assert source.target.width == 8

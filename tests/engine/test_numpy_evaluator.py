@@ -222,3 +222,17 @@ def test_xla_decides_where_numpy_and_the_program_differ(monkeypatch):
         (program,) = CEngine().compile(lanes)
         program.advance(program.place(engines.start(lanes)), 0, 100)
     assert asked == list(range(lane_program.CHECKED_STEPS))
+
+
+def test_xla_takes_a_step_at_which_numpy_fails(monkeypatch):
+    def fails(*args):
+        raise TypeError("an operation in a form that is not known")
+
+    with jax.enable_x64(True):
+        lanes = lanes_of(tc.problems.quadratic(dim=3), tc.methods.Auto(), range(3))
+        program = lane_program.usual_source(lanes, choose_target(lanes, 1)).by_numpy
+        words, begin = prng.stream_words(lanes.seeds), jax.device_get(engines.start(lanes))
+        expected = lane_program.step_on_xla(lanes, words, begin, 0)
+        monkeypatch.setattr(numpy_evaluator, "evaluate", fails)
+        found = lane_program.step_apart(lanes, words, begin, 0, program)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -294,7 +294,10 @@ def step_apart(
         here = slice(first, first + _LANES_TOGETHER)
         some = [array if len(array) == 1 else array[here] for array in given]
         size = min(count * seeds - first, _LANES_TOGETHER)
-        found = numpy_evaluator.evaluate(by_numpy, some)
+        try:
+            found = numpy_evaluator.evaluate(by_numpy, some)
+        except Exception:  # an operation in a form that is not known there
+            return step_on_xla(lanes, words, carry, k)
         parts.append([np.broadcast_to(leaf, (size, *leaf.shape[1:])) for leaf in found])
     leaves = [
         np.reshape(np.concatenate(leaf), np.shape(old)).astype(np.asarray(old).dtype)
