@@ -19,7 +19,7 @@ from twoclock import prng, validation
 from twoclock.engine import compatibility, engines, program_digest
 from twoclock.engine.engines import EngineName
 from twoclock.engine.loop import ProgressEvent, deferred_interrupt, drive, take_up, watch
-from twoclock.engine.protocol import LaneState, Row, estimate_each, history_columns
+from twoclock.engine.protocol import LaneState, Row, estimate_each
 from twoclock.engine.run_batch import Lanes, group_by_program, make_instances, make_placeholder
 from twoclock.engine.tracing import hash_arrays
 from twoclock.intervals.confidence_sequence import first_look

@@ -156,7 +156,7 @@ def _call(g: Lowering, eqn: Equation, *inputs: Value) -> list[Value]:
     several = g.lanes and any(math.prod(v.shape) > arrays.UNROLL for v in eqn.outputs)
     if several and any(e.primitive.name == "random_bits" for e in getattr(inner, "jaxpr", inner).eqns):
         # The hash of a draw is long, and draws are alike: lanes fill the vectors, so that a loop over the draws is as
-        # fast as its passes written out, and the C compiler is done sooner.
+        # fast as its passes written out, and the C compiler takes less time.
         with g.arrays.in_loops():
             return g.compute(g.call(inner, inputs))
     return g.call(inner, inputs)
