@@ -154,7 +154,7 @@ class Result:
         recorded = vars(self)["history"]
         if isinstance(recorded, RecordedRows):
             found = recorded.at_end()
-            return {name: found[name] for name in bootstrap.metric_names(found)}
+            return {name: found[name] for name in self.metrics}
         last = self.history.groupby("seed").tail(1)
         return {name: last[name].to_numpy(float) for name in self.metrics}
 
@@ -178,7 +178,8 @@ class Result:
     @property
     def metrics(self) -> list[str]:
         """The names of the recorded metrics."""
-        return bootstrap.metric_names(self.history.columns)
+        recorded = vars(self)["history"]
+        return bootstrap.metric_names(recorded.at_end() if isinstance(recorded, RecordedRows) else recorded.columns)
 
     def summary(self, metric: str, confidence: float = 0.95) -> pd.DataFrame:
         """Per step: mean, median, interquartile mean, bootstrap interval of the mean, seeds, diverged seeds.
