@@ -179,7 +179,7 @@ def test_a_result_as_a_dataset_of_xarray():
 
 def test_the_history_is_made_when_it_is_asked_for(monkeypatch):
     made = []
-    module = sys.modules["twoclock.solve"]
+    module = sys.modules["twoclock.result"]
     monkeypatch.setattr(module, "history_columns", lambda *given: made.append(1) or history_columns(*given))
     result = tc.solve(tc.problems.quadratic(dim=2), tc.Fast(), steps=20, seeds=2)
     assert not made
