@@ -28,7 +28,7 @@ from twoclock.engine.tracing import OtherPrecision
 from twoclock.protocols import InputError, PyTree
 
 # Seconds from which a compilation is worth a file, and bytes of constants from which a program is not.
-_WORTH_STORING, _LARGE = 0.02, 1 << 20
+_WORTH_STORING, _LARGE = 0.005, 1 << 20
 _MAX_LOADED = 16  # of a function: XLA maps up to 200 pieces of memory for one, and Linux allows 65,530 to a process
 _FORMAT = "2"  # files of the first format may lack functions
 # Earlier versions of JAX print alarms about the processor, without a cause, whenever they load a program.
