@@ -15,6 +15,7 @@ import polars
 import pytest
 
 import twoclock as tc
+from twoclock.storage.sealed_folder import seal, unseal
 from twoclock.sweeps.plan import _shape
 
 GRID = tc.grid(tc.Fast(), **{"alpha.c": [0.5, 1.0, 2.0], "lam.c": [20.0, 40.0]})
@@ -124,6 +125,15 @@ def test_a_half_written_shard_does_not_count(whole, tmp_path):
     assert rows < len(sweep.history)
     small(tmp_path)
     assert files(tmp_path) == files(out)
+
+
+def test_a_sealed_shard_without_files_is_refused_in_one_line(tmp_path):
+    out = tmp_path / "sweep"
+    tc.sweep({"a": tc.problems.quadratic(dim=2)}, {"b": tc.Fast()}, 20, 2, out=out)
+    (shard,) = (out / "shards").glob("*.json")
+    shard.write_text(seal({**unseal(shard.read_bytes()), "files": {}}))
+    with pytest.raises(tc.InputError, match="has no finished shard"):
+        tc.Sweep.load(out)
 
 
 def test_ctrl_c_says_what_is_done(tmp_path):

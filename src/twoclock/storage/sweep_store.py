@@ -169,7 +169,7 @@ class Shards:
                 column, _, label = folder.partition("=")
                 table = table.add_column(place, column, pa.repeat(urllib.parse.unquote(label), len(table)))
             tables.append(table)
-        return pa.concat_tables(tables).to_pandas()
+        return pa.concat_tables(tables, promote_options="default").to_pandas()  # metrics differ between problems
 
     def _names(self) -> set[str]:
         found = (path.stem for path in (self.folder / "shards").glob("*.json"))
@@ -180,6 +180,8 @@ class Shards:
             try:
                 info = unseal((self.folder / "shards" / f"{name}.json").read_bytes())
                 check_files(info)
+                if not info["files"]:
+                    raise Damaged("it lists no file of rows")
                 if not all(isinstance(info.get(count), int) for count in ("lanes", "diverged")):
                     raise Damaged("it does not say how many runs it has")
                 yield name, info
