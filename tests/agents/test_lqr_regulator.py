@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import twoclock as tc
+from twoclock.storage import sealed_folder
 
 PAPER = tc.problems.paper_lqr().lqr
 
@@ -106,3 +107,26 @@ def test_guard_holds_a_plant_that_steps_would_lose(tmp_path):
 def test_one_line(call, words):
     with pytest.raises(tc.InputError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        (("rest", "tuple", 0), None),
+        (("past", "dict", "y"), "last_step"),
+        (("notes", "dict", "recent"), "Q"),
+        (("notes", "dict", "count"), "diverged"),
+    ],
+)
+def test_a_saved_part_of_another_form_is_damage(tmp_path, place, other):
+    """Sealed again with an array lost, or with one of another shape or kind in its place."""
+    tc.agents.Regulator([[1.0]], [[1.0]]).save(tmp_path / "agent")
+    file = tmp_path / "agent" / "spec.json"
+    document = sealed_folder.unseal(file.read_bytes())
+    inner = document["layout"]
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = other
+    file.write_text(sealed_folder.seal(document))
+    with pytest.raises(tc.InputError, match="is damaged"):
+        tc.agents.Regulator.load(tmp_path / "agent").act(np.zeros(1))

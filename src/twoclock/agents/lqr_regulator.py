@@ -341,8 +341,10 @@ class Regulator(LearnerAgent):
         trees = record.trees
         self._costs = RunningCost(about["costs"])
         self._said, self._asked = set(about["said"]), trees["asked"]
-        rest, action, at = trees["rest"]
-        self._rest, self._rest_at = (rest, action), int(at)
+        *rest, at = trees["rest"]
+        if [np.shape(part) for part in rest] != [np.shape(part) for part in self._rest]:
+            raise ValueError("`rest` has another shape")
+        self._rest, self._rest_at = (rest[0], rest[1]), int(at)
         for name, part in self._parts().items():
             part.restore(trees[name])
         if self._supervisor is not None and self._supervisor.bounds is not None:

@@ -303,11 +303,19 @@ class Restorable:
         return {name: jax.tree.map(np.array, getattr(self, name)) for name in self._STATE}
 
     def restore(self, snapshot: dict[str, PyTree]) -> None:
-        """Restore a snapshot."""
+        """Restore a snapshot. Arrays keep their shape and kind, so that a damaged one is refused here."""
         for name in self._STATE:
-            saved = snapshot[name]
+            saved, here = snapshot[name], getattr(self, name)
+            if here is not None and _form(saved) != _form(here):
+                raise ValueError(f"`{name}` has another form")
             number = isinstance(saved, np.ndarray) and saved.ndim == 0
             setattr(self, name, saved.item() if number else jax.tree.map(np.array, saved))
+
+
+def _form(state: PyTree) -> PyTree:
+    """The structure of a state with the shape and the kind of each array."""
+    leaves, structure = jax.tree.flatten(state)
+    return structure, [(np.shape(leaf), np.asarray(leaf).dtype.kind) for leaf in leaves]
 
 
 def check_index(name: str, value: int, size: int) -> int:
