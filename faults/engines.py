@@ -196,7 +196,10 @@ def trial(i: int, rng: np.random.Generator) -> tuple[str, str | None]:
     if len(results) < 2:
         return f"{precision}, refused", None
     ours, theirs = (np.asarray(results[e].theta) for e in ("c", "xla"))
-    same = np.allclose(ours, theirs, rtol=1e-5 if precision == "float32" else 1e-12, atol=1e-300, equal_nan=True)
+    relative, near_root = (1e-5, 1e-6) if precision == "float32" else (1e-12, 1e-14)
+    # XLA's lgamma(1) is 5e-7 in float32, where C has 0, and the steps before `late` add it up.
+    absolute = near_root * (late + 3) if name == "lgamma" else 1e-300
+    same = np.allclose(ours, theirs, rtol=relative, atol=absolute, equal_nan=True)
     same = same and results["c"].diverged.tolist() == results["xla"].diverged.tolist()
     return (
         precision,
