@@ -125,7 +125,7 @@ def test_the_page_says_first_what_was_found_then_what_to_use_then_the_details(re
 def test_a_second_run_computes_nothing_and_writes_the_same(written, reproduced, tiny, monkeypatch):
     before = {path: path.read_bytes() for path in written.rglob("*.*") if path.is_file() and path.name != "screen.json"}
     (written / "screen.json").unlink()  # else it is all that is read
-    monkeypatch.setattr("reproduction.experiment.solve", None)
+    monkeypatch.setattr("reproduction.experiment.tc.solve", None)
     assert main(["tiny", "--quick", "--out", str(written.parent)]) == 0
     assert {path: path.read_bytes() for path in before} == before
     assert main(["--report", str(reproduced)]) == 0
@@ -138,7 +138,7 @@ def test_records_of_another_patch_version_are_taken(reproduced, tiny, monkeypatc
         spec = sealed_folder.unseal(path.read_bytes())
         spec["versions"]["twoclock"] = "0.2.99"
         path.write_text(sealed_folder.seal(spec))
-    monkeypatch.setattr("reproduction.experiment.solve", None)
+    monkeypatch.setattr("reproduction.experiment.tc.solve", None)
     assert main(["tiny", "--quick", "--out", str(reproduced.parent)]) == 0
     assert "twoclock 0.2.99" in (reproduced / "report.md").read_text()
 

@@ -155,7 +155,7 @@ def test_an_experiment_computes_again_what_has_changed(tmp_path):
 
 def test_an_experiment_takes_the_record_of_another_patch_version(reproduced, monkeypatch):
     monkeypatch.setattr("twoclock.storage.run_identity.__version__", "9.9.9")
-    monkeypatch.setattr("reproduction.experiment.solve", None)
+    monkeypatch.setattr("reproduction.experiment.tc.solve", None)
     assert set(run(CASE, reproduced)) == set(METHODS)
 
 
