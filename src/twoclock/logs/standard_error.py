@@ -79,7 +79,7 @@ def interval(
 
     clustered, clusters, correlation = cluster_error(influence, stream=stream)
     factor = float(memory_factor(correlation, clusters)) if stream else 1.0
-    clustered, freedom = clustered * factor**0.5, (clusters - 1) / factor
+    clustered, freedom = clustered * factor**0.5, (clusters - 1) / factor**0.5
     missing = np.zeros(0) if missing is None else missing
     sums = in_blocks(influence)[0] if stream else influence
     off = sums - sums.mean()

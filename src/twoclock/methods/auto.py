@@ -187,7 +187,7 @@ def summarize(against: Sequence[str]) -> str:
     return f"{len(missing)} of {len(against)} seeds have not arrived: {usual}; {_REMEDIES.get(usual, _LONGER)}"
 
 
-def zap_intervals(state: ZapState, level: float) -> Intervals:
+def zap_intervals(state: ZapState, level: float, *, ordered: bool = True) -> Intervals:
     """An interval for each entry of θ on every lane, from NumPy's arrays with leading axes.
 
     The estimate is a root of the mean of n samples, so that its error is D·(mean of F and G at the solution) with the
@@ -195,7 +195,8 @@ def zap_intervals(state: ZapState, level: float) -> Intervals:
 
         se² = (length of a batch/n)·Σ_b (D(m_b − m̄))²/(B − 1),        θ̂ ± t·se,    t of Student with B − 1
 
-    where m_b are means over samples after the estimate was frozen. ``n`` is the model's effective number of samples.
+    where m_b are means over samples after the estimate was frozen; where these are ``ordered``, samples of a chain, the
+    correlation of neighbouring batches lengthens the interval. ``n`` is the model's effective number of samples.
     """
     z, slow, _ = as_vector(state)
     with np.errstate(all="ignore"):
@@ -214,4 +215,6 @@ def zap_intervals(state: ZapState, level: float) -> Intervals:
         correlation = np.where(squares > 0, lagged / np.where(squares > 0, squares, 1.0), 0.0)
         shift = z[..., :slow] - to.slow - best
     blocks = number[..., 0]
-    return batch_means.intervals(best, BlockStatistics(error, correlation, shift, blocks - 1, blocks), level)
+    return batch_means.intervals(
+        best, BlockStatistics(error, correlation, shift, blocks - 1, blocks), level, ordered=ordered
+    )
