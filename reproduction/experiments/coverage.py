@@ -218,7 +218,7 @@ def _published(found: pd.DataFrame) -> Claim | None:
         return None
     return Claim(
         name="Published figures",
-        statement="Random scaling settings.covers, and is as long, as was published",
+        statement="Random scaling covers, and is as long, as was published",
         place="not in the paper: Lee et al. 2022, figures of github.com/bangoz/sa-inference",
         rule="for the first coefficient, of constant steps of .01 without burn-in, our coverage is within three "
         "standard errors of the published one and our mean length within 5 %",
