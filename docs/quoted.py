@@ -71,16 +71,17 @@ def take_over(run: Path) -> None:
         for drawn in (*of_all, *run.glob(f"*/{picture.name}")):
             shutil.copy(drawn, picture)
     note = json.loads((run / "reproduction.json").read_text())
-    note["experiments"] = _days() | dict.fromkeys(sorted(new["experiment"].unique()), note["ended"])
+    earlier = _note()
+    days = earlier.get("experiments", {}) | dict.fromkeys(sorted(new["experiment"].unique()), note["ended"])
+    # A run of some experiments is not the full run, whose day and time stay.
+    note |= {"experiments": days} | ({key: earlier[key] for key in ("ended", "minutes", "cores")} if len(stay) else {})
     (KEPT / "run.json").write_text(json.dumps(note) + "\n")
 
 
-def _days() -> dict[str, str]:
-    """The day on which each experiment of the present version was run."""
-    if not (KEPT / "run.json").exists():
-        return {}
-    days: dict[str, str] = json.loads((KEPT / "run.json").read_text())["experiments"]
-    return days
+def _note() -> dict[str, Any]:
+    """When the full run ended, how long it took, and the day of each experiment."""
+    found: dict[str, Any] = json.loads((KEPT / "run.json").read_text()) if (KEPT / "run.json").exists() else {}
+    return found
 
 
 def _decades(folder: Path) -> dict[str, float]:
@@ -272,7 +273,7 @@ def run(which: str = "") -> str:
 
 def when(which: str = "") -> str:
     """Which run the paper's rows are of, or the numbers of the default method."""
-    days, of = _days(), "auto" if which == "default" else "paper"
+    days, of = _note().get("experiments", {}), "auto" if which == "default" else "paper"
     if which == "default" and of not in days:
         return "the last full run, of the version before this one, whose default had no test for arrival"
     if of not in days:
