@@ -22,7 +22,7 @@ from twoclock.protocols import PyTree
 # Steps that are examined at once; from the first of them comes how often each branch is taken. Below the given share a
 # branch is rare.
 _TOGETHER, _RARE = 1 << 14, 1 / 64
-# Up to so many rare steps among those, NumPy takes them.
+# If there are at most this many rare steps among those, NumPy takes them.
 _FEW = 4
 
 
